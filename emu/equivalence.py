@@ -40,7 +40,7 @@ def orbits(n: int, permutations: list[I64]) -> I64:
     return components(n, np.tile(np.arange(n), len(permutations)), there)
 
 
-def turns(values: NDArray[Any]) -> I64:
+def occurrence_numbers(values: NDArray[Any]) -> I64:
     """Return [n], for each value, the number of equal values before it in the array."""
     order, found = np.argsort(values, kind="stable"), np.empty(len(values), np.int64)
     found[order] = np.arange(len(values)) - np.searchsorted(values[order], values[order])
@@ -84,7 +84,7 @@ class Orbits(NamedTuple):
         return Orbits(number, column(first, np.int64), column(np.bincount(number), np.int64))
 
     @staticmethod
-    def equal(*columns: NDArray[Any]) -> "Orbits":
+    def by_value(*columns: NDArray[Any]) -> "Orbits":
         """Return the orbits of rows: rows with equal values in all columns form one, in ascending order of values."""
         key = columns[0]
         for values in columns[1:]:

@@ -18,7 +18,7 @@ from emu.topology.builders.wiring import Cables, SwitchAdding, fabric
 from emu.topology.catalogue import HOP_LATENCY, PORT_RATE, Bandwidth, Count, EqualWays, Invariants, Latency, one_of, planned
 from emu.topology.paths.spray import routed
 from emu.topology.topology import Drawing, Routes, Topology, check_link_count, frames
-from emu.topology.usable_npus import in_units
+from emu.topology.usable_npus import usable_within_units
 from emu.units import format_bandwidth, format_time, seconds
 
 _SOURCE = "RailX (arXiv:2507.18889), 2.2.1 and Fig. 2; Wang et al., Rail-Only (arXiv:2307.12169)"
@@ -110,7 +110,7 @@ def _build(cluster: _Cluster) -> Topology:
         symmetry=partial(_shifts, cluster) if cluster.above < 2 or cluster.route == "spray" else None,  # else a hash takes one
         **_route_fields(cluster),
         relays=True if cluster.network == "rails" else None,
-        grouper=partial(in_units, cluster.name, cluster.gpus),
+        usable_counter=partial(usable_within_units, cluster.name, cluster.gpus),
     )
     return cluster.hops.of(wired, cluster.npus, cluster.nodes)
 

@@ -18,7 +18,7 @@ from fractions import Fraction
 import numpy as np
 
 from emu.arrays import I64, Bool, column
-from emu.bound.network import Network, Symmetry, sums
+from emu.bound.network import Network, NetworkKinds, sums
 from emu.collective.operation import Operation
 from emu.equivalence import Orbits
 from emu.topology.facts import flow
@@ -116,18 +116,18 @@ def _denser(net: Network, sink: int, ratio: Fraction) -> NetworkCut | None:
 ALL_PAIRS = "all_to_all"  # the operation in which each rank has a block for each other rank
 
 
-def sampled_cut(net: Network, alike: Symmetry, op: Operation, dims: tuple[int, ...], *, most_sets: int) -> NetworkCut:
+def sampled_cut(net: Network, net_kinds: NetworkKinds, op: Operation, dims: tuple[int, ...], *, most_sets: int) -> NetworkCut:
     """Return the cut with the largest ratio of blocks to capacity among sampled sets of ranks.
 
     Args:
         net: A network with at least two ranks.
-        alike: Its symmetry.
+        net_kinds: The kinds of its ranks and arcs.
         op: The operation whose blocks are sent.
         dims: Shape of the numbering of the NPUs.
         most_sets: The largest number of sets for which maximum flows are computed, besides single ranks.
     """
     best, both_ways = largest_cut([_single_rank(net, op, back=False), _but_one(net, op)]), net.both_ways
-    for ranks in _sets(net, alike, op.root, dims, most_sets):
+    for ranks in _sets(net, net_kinds, op.root, dims, most_sets):
         others, of_ranks = net.has_rank & ~ranks, ranks[net.ranks]
         there, back = _to_send(op, of_ranks), _to_send(op, ~of_ranks)
         cut = separating_cut(net, ranks) if there or (back and both_ways) else None
@@ -179,7 +179,7 @@ def _but_one(net: Network, op: Operation) -> NetworkCut:
     return reverse_cut(_single_rank(net.back(), op, back=True))
 
 
-def groups(net: Network, alike: Symmetry, dims: tuple[int, ...]) -> Iterator[tuple[I64, Orbits]]:
+def groups(net: Network, net_kinds: NetworkKinds, dims: tuple[int, ...]) -> Iterator[tuple[I64, Orbits]]:
     """Yield partitions of the ranks by their leading digits: [V] the group of each node (-1: none), and groups' kinds.
 
     Each number of leading dims is tried that gives more than one group and fewer groups than ranks.
@@ -189,13 +189,13 @@ def groups(net: Network, alike: Symmetry, dims: tuple[int, ...]) -> Iterator[tup
         if 1 < group.max(initial=0) + 1 < len(net.ranks):
             of_node = np.full(net.n_nodes, -1)
             of_node[net.ranks] = group
-            yield of_node, alike.group_kind(of_node)
+            yield of_node, net_kinds.group_kind(of_node)
 
 
-def _sets(net: Network, alike: Symmetry, root: int, dims: tuple[int, ...], most_sets: int) -> Iterator[Bool]:
+def _sets(net: Network, net_kinds: NetworkKinds, root: int, dims: tuple[int, ...], most_sets: int) -> Iterator[Bool]:
     """Yield the sets of ranks to sample, as marks of nodes [V]: groups first, then halves along a dimension."""
     found = list[Bool]()
-    for group, kinds in groups(net, alike, dims):
+    for group, kinds in groups(net, net_kinds, dims):
         chosen = np.union1d(kinds.first, group[net.ranks[root]])
         if len(chosen) <= most_sets - len(found):
             found += [group == one for one in chosen]

@@ -99,7 +99,7 @@ def sums(index: I64, values: I64, size: int) -> I64:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Symmetry:
+class NetworkKinds:
     """The kinds of ranks and of arcs of a network: those that its symmetry maps bring onto one another are of one kind.
 
     Without maps, each rank and each arc is a kind of its own.
@@ -148,8 +148,8 @@ def _image_of(groups: I64, mapped: I64) -> I64 | None:
     return image if np.array_equal(image[groups], mapped) else None
 
 
-def symmetry(net: Network, topology: Topology) -> Symmetry:
-    """Return the symmetry of a network.
+def network_kinds(net: Network, topology: Topology) -> NetworkKinds:
+    """Return the kinds of the ranks and arcs of a network.
 
     Args:
         net: The network of the topology.
@@ -165,7 +165,7 @@ def symmetry(net: Network, topology: Topology) -> Symmetry:
     rank_kind = np.where(net.has_rank, np.searchsorted(first, of_node), -1)
     arcs = _keys(net, net.src, net.dst)
     arc_kind = _kinds(arcs, [_keys(net, image[net.src], image[net.dst]) for image in maps])
-    return Symmetry(tuple(maps), column(np.sort(net.ranks)[kind], np.int64), column(rank_kind, np.int64), arc_kind)
+    return NetworkKinds(tuple(maps), column(np.sort(net.ranks)[kind], np.int64), column(rank_kind, np.int64), arc_kind)
 
 
 def _keys(net: Network, src: I64, dst: I64) -> I64:
@@ -203,23 +203,23 @@ def _steps(net: Network, dims: tuple[int, ...]) -> Iterator[I64]:
 _DOWN = 1 - 2.0**-40  # factor that keeps a sum of floats below the exact sum
 
 
-def price_bound(net: Network, alike: Symmetry, price: F64) -> float:
+def price_bound(net: Network, net_kinds: NetworkKinds, price: F64) -> float:
     """Return a lower bound, from prices of arcs, of the time in which each rank can send one block to each other.
 
     The time is in blocks per unit of capacity.
 
     Args:
         net: The network.
-        alike: Its symmetry.
+        net_kinds: The kinds of its ranks and arcs.
         price: [A] 0 or more, equal for arcs of one kind.
     """
-    away = least_weights((net.src, net.dst), price, net.n_nodes, alike.ranks[:, None])[:, net.ranks]
-    return float(alike.ranks_alike @ away.sum(axis=1) / (price @ net.capacity)) * _DOWN
+    away = least_weights((net.src, net.dst), price, net.n_nodes, net_kinds.ranks[:, None])[:, net.ranks]
+    return float(net_kinds.ranks_alike @ away.sum(axis=1) / (price @ net.capacity)) * _DOWN
 
 
-def best_simple_price(net: Network, alike: Symmetry) -> float:
+def best_simple_price(net: Network, net_kinds: NetworkKinds) -> float:
     """Return the largest bound of some simple prices: equal shares of every arc, or of the arcs of one dimension."""
-    return max(price_bound(net, alike, price) for price in _prices(net, alike))
+    return max(price_bound(net, net_kinds, price) for price in _prices(net, net_kinds))
 
 
 def count_price_lists(net: Network) -> int:
@@ -228,18 +228,18 @@ def count_price_lists(net: Network) -> int:
     return 1 + (dimensions if dimensions > 1 else 0)
 
 
-def _prices(net: Network, alike: Symmetry) -> Iterator[F64]:
+def _prices(net: Network, net_kinds: NetworkKinds) -> Iterator[F64]:
     """Yield candidate lists of arc prices: the time of a block on each arc, and the same restricted to one dimension."""
     share = 1 / net.capacity
     yield share
-    dimension = dimensions(net, alike)
+    dimension = dimensions(net, net_kinds)
     kinds = np.unique(dimension)
     for kind in kinds if len(kinds) > 1 else ():
         yield np.where(dimension == kind, share, 0.0)
 
 
-def dimensions(net: Network, alike: Symmetry) -> I64:
+def dimensions(net: Network, net_kinds: NetworkKinds) -> I64:
     """Return [A] the dimension of each arc; arcs of one kind get the lowest of their dimensions."""
-    least = np.full(alike.arc_kind.max() + 1, np.iinfo(np.int64).max)
-    np.minimum.at(least, alike.arc_kind, net.dimension)
-    return least[alike.arc_kind]
+    least = np.full(net_kinds.arc_kind.max() + 1, np.iinfo(np.int64).max)
+    np.minimum.at(least, net_kinds.arc_kind, net.dimension)
+    return least[net_kinds.arc_kind]

@@ -275,7 +275,7 @@ def _shares(count: I64 | np.int64, running: I64) -> I64:
     return np.asarray(whole * running + rest * running // running[-1])
 
 
-def cut(block_counts: I64, n_slots: int, shares: Sequence[int] = ()) -> Slots:
+def divide_blocks(block_counts: I64, n_slots: int, shares: Sequence[int] = ()) -> Slots:
     """Return the slots into which a schedule cuts the blocks.
 
     Args:

@@ -142,7 +142,7 @@ class Schedule:
     shares: tuple[int, ...] = ()  # relative sizes of the parts of a block; () means equal parts
     helpers: int = 0  # participants that start empty and may add, such as a switch that adds
     temps: tuple[int, ...] = ()  # spare slots: slot K + i has the size of slot temps[i] and is empty at the start
-    translate: tuple[int, ...] = ()  # dims whose translations map it onto itself: only the rows of src 0 are stored
+    translate: tuple[int, ...] = ()  # dims of a grid whose translations make the rows of all ranks from those of rank 0
     slot_digits: int = 1  # with translate: number of leading base-N digits of a slot that are ranks (2 for all_to_all)
 
     def __repr__(self) -> str:
@@ -168,7 +168,7 @@ class Schedule:
 
         Raises:
             InputError: A participant, slot or channel is out of range; a rank sends a slot to itself; shares or spare slots fit
-                no slot; translations do not map the schedule onto itself; or there are more than 2**24 rows (with translations
+                no slot; translations do not fit the ranks and slots; or there are more than 2**24 rows (with translations
                 only the rows of rank 0 are stored).
         """
         if n_slots + len(temps) > _INT32:
@@ -183,6 +183,11 @@ class Schedule:
         return schedule
 
     @property
+    def by_rank(self) -> bool:
+        """True if only the rows of rank 0 are stored, because the translations in `translate` give those of the other ranks."""
+        return bool(self.translate)
+
+    @property
     def n_rows(self) -> int:
         """The number of stored rows, S; with `translate` these are the rows of rank 0."""
         return len(self.src)
@@ -190,7 +195,7 @@ class Schedule:
     @property
     def n_rows_of_all(self) -> int:
         """The number of rows of all ranks, as `expand` would store them."""
-        return self.n_rows * (self.n_ranks if self.translate else 1)
+        return self.n_rows * (self.n_ranks if self.by_rank else 1)
 
     @property
     def n_rounds(self) -> int:
@@ -226,7 +231,7 @@ class Schedule:
         Raises:
             RowsError: The result would have more than 2**24 rows.
         """
-        if not self.translate:
+        if not self.by_rank:
             return self
         rows = self.n_rows_of_all
         if rows > MAX_ROWS:
@@ -240,12 +245,12 @@ class Schedule:
 
     def _everywhere(self) -> Iterator[Sends]:
         """Yield the rounds of all ranks; several small rounds are translated together."""
-        src, moves = np.arange(self.n_ranks)[:, None], self.translations
+        src, translations = np.arange(self.n_ranks)[:, None], self.translations
         low = high = 0
         for rows in self.rounds():
             if rows.stop > high:
                 low, high = rows.start, max(rows.stop, rows.start + _TRANSLATED // self.n_ranks)
-                dst, slot = moves.rank(self.dst[low:high], src), moves.slot(self.slot[low:high], src)
+                dst, slot = translations.rank(self.dst[low:high], src), translations.slot(self.slot[low:high], src)
             own = np.s_[:, rows.start - low : rows.stop - low]
             yield Sends(src, dst[own], slot[own], self.reduce[rows], self.channel[rows])
 
@@ -283,7 +288,7 @@ class Schedule:
 
     def _check_translation(self) -> None:
         """Check that declared translations fit the ranks and the slots, and that only the rows of rank 0 are stored."""
-        if not self.translate:
+        if not self.by_rank:
             return
         if prod(self.translate) != self.n_ranks or self.n_slots % self.n_ranks**self.slot_digits:
             raise InputError(f"schedule: translations {self.translate} do not map {self.n_ranks} ranks and their slots")

@@ -54,7 +54,7 @@ class _MessageCounts(NamedTuple):
     size_bytes: list[int]  # [rounds] size of every message of each round
 
 
-def message_count(placed: Sequence[PlacedSchedule]) -> int:
+def group_message_count(placed: Sequence[PlacedSchedule]) -> int:
     """Return the number of messages of all groups, including copies within a rank."""
     return sum(len(each.classes.messages.src) * len(each.copies(None).first) for each in placed)
 

@@ -181,6 +181,7 @@ def _crossing(graph: Graph, link: int, request: I64, topology: Topology, request
         carried[int(src[v]), int(dst[v]), int(request[v])] += int(graph.size_bytes[v])
     most = sorted(carried.items(), key=lambda each: (-each[1], each[0]))[:_TOLD]
     return tuple(
-        f"{format_size(size)} from {topology.call(a)} to {topology.call(b)}" + (f" ({request_name(of)})" if of >= 0 else "")
+        f"{format_size(size)} from {topology.node_name(a)} to {topology.node_name(b)}"
+        + (f" ({request_name(of)})" if of >= 0 else "")
         for (a, b, of), size in most
     )

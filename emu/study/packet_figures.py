@@ -38,7 +38,7 @@ class PacketFigures:
 def port_name(topology: Topology, queue: int, lanes: int) -> str:
     """Return the name of the port of a queue: the ends of its link, and the lane if the link has several."""
     link, lane = divmod(queue, lanes)
-    src, dst = (topology.call(int(end[link])) for end in (topology.links.src, topology.links.dst))
+    src, dst = (topology.node_name(int(end[link])) for end in (topology.links.src, topology.links.dst))
     return f"{src} to {dst}" + (f" (lane {lane})" if lanes > 1 else "")
 
 

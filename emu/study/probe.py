@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from emu.backend.rank.count import Count, Operator
+from emu.backend.rank.operator_counter import Operator, OperatorCounter
 from emu.backend.rank.record import Recorder
 from emu.errors import must_be
 from emu.model.parallel.data_parallel import clip_gradients
@@ -109,7 +109,7 @@ class _OperatorTimer(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, call: Any, types: Any, args: Any = (), named: Any = None) -> Any:
         named = named or {}
         seen: list[Operator] = []
-        with Count(seen.append):
+        with OperatorCounter(seen.append):
             out = call(*args, **named)
         if seen:
             self.found.append((seen[0], median(self._seconds_of_calls(lambda: call(*args, **named)))))
@@ -324,7 +324,7 @@ def _events(run: Callable[[], object]) -> Events:
     recorder = Recorder()
     with recorder.count:
         run()
-    return recorder.notes().events()
+    return recorder.recorded_events().columns()
 
 
 def _least_s(device: str, run: Callable[[], object]) -> float:

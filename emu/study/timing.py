@@ -15,13 +15,13 @@ import numpy as np
 from emu.arrays import F64, I32, I64, Bool, distinct
 from emu.bound.limit import least_between_fs
 from emu.collective.algorithm import Algorithm
-from emu.collective.operation import Operation, cut
+from emu.collective.operation import Operation, divide_blocks
 from emu.collective.schedule import MAX_ROWS, RowsError, Schedule
 from emu.collective.shape import Shape, ranks_of
 from emu.fabric.graph import Timeline, name_tasks
-from emu.fabric.job_symmetry import domain_of, fewest_of
-from emu.fabric.lower import FabricJob, UnevenError, busiest_fs, lay, lower, store_rows
-from emu.fabric.lowering.classes import Domain, Joins, invariant
+from emu.fabric.job_symmetry import assumed_orbits_of_job, orbits_of_job
+from emu.fabric.lower import FabricJob, UnevenError, busiest_fs, expanded_schedule, lower, place_schedule
+from emu.fabric.lowering.classes import JobOrbits, Joins, invariant
 from emu.fabric.lowering.graph_columns import message_name
 from emu.fabric.lowering.message_routes import routes_of_pairs
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
@@ -80,7 +80,7 @@ def spread_collective(job: CollectiveJob, seeds: int) -> Spread | None:
     """
     placed = job.on_fabric()
     with job.name_even_sizes():
-        full = store_rows(placed)
+        full = expanded_schedule(placed, "perturbed starts are not symmetric", "leave the perturbations out")
     graph = lower(replace(placed, schedule=full)).graph
     with name_tasks(placed.name, partial(message_name, full, graph)):
         return spread(graph, seeds)
@@ -100,14 +100,14 @@ def slot_bytes(op: Operation, plan: Schedule, count: int, item_bytes: int) -> I6
     """Return [K] the bytes of each slot; equal sizes are a view of one number, because slots may be billions."""
     blocks = op.block_counts(count)
     if blocks.min() != blocks.max() or plan.n_slots % len(blocks):
-        return cut(blocks, plan.n_slots, plan.shares).count * item_bytes
-    parts = cut(blocks[:1], plan.n_slots // len(blocks), plan.shares).count * item_bytes
+        return divide_blocks(blocks, plan.n_slots, plan.shares).count * item_bytes
+    parts = divide_blocks(blocks[:1], plan.n_slots // len(blocks), plan.shares).count * item_bytes
     if parts.min() == parts.max():
         return np.broadcast_to(parts[0], plan.n_slots)
     return np.tile(parts, len(blocks))
 
 
-LIGHT = 2**15  # messages, or rows, of which a schedule is timed in no time
+LIGHT = 2**15  # the most messages, or rows, of a schedule that is timed quickly
 MOST_PARTS = 64  # of a block, in which an algorithm that claims bytes of one port a rank cuts it
 ROUNDING = 1e-6  # of a time: far above what the rounding to ticks takes off a bound
 _MOST_SLOTS = 2**24  # of all participants, so that what each holds fits the memory
@@ -119,7 +119,7 @@ class TimeBound(NamedTuple):
     The larger one counts (`end_fs`). `messages` is the number of messages that timing it would run.
     """
 
-    messages: int  # to be timed; no fewer, where nothing else is known
+    messages: int  # to be timed; at least so many, where no bound was computed
     busiest_fs: float = 0.0  # of the link that carries most for its rate, at that rate; 0 where it was not looked for
     chain_fs: float = 0.0  # of messages that wait for one another; 0 where none was looked for
 
@@ -131,9 +131,10 @@ class TimeBound(NamedTuple):
 
 @np.errstate(over="ignore")  # what is beyond the clock by far: timing says so, and where
 def time_bound(job: CollectiveJob, most: int = MAX_ROWS) -> TimeBound:
-    """Return the larger of two bounds: the time of the busiest link at full rate, and of the longest chain of messages.
+    """Return two lower bounds, and the number of messages to be timed.
 
-    If only the rows of rank 0 are stored, which makes timing cheap, no chain is looked for.
+    They are the time of the busiest link at full rate, and of the longest chain of messages. If only the rows of rank 0 are
+    stored, which makes timing cheap, no chain is looked for.
 
     Args:
         job: The job to bound.
@@ -144,13 +145,13 @@ def time_bound(job: CollectiveJob, most: int = MAX_ROWS) -> TimeBound:
     """
     placed = job.on_fabric()
     plan, topology = job.plan, job.topology
-    if plan.translate:
+    if plan.by_rank:
         with job.name_even_sizes():
-            laid = lay(placed, Joins.NONE)
+            laid = place_schedule(placed, Joins.NONE)
         where = topology, laid.npus[0], [laid]
-        if (messages := _count(laid, fewest_of(*where))) > most:  # before routes are tried, which takes far longer
+        if (messages := _count(laid, assumed_orbits_of_job(*where))) > most:  # before routes are tried, which takes far longer
             return TimeBound(messages)
-        messages = _count(laid, domain := domain_of(*where))
+        messages = _count(laid, domain := orbits_of_job(*where))
         return TimeBound(messages, busiest_fs(laid, domain)) if messages <= most else TimeBound(messages)
     messages = message_count(plan)
     if messages > most:
@@ -159,7 +160,7 @@ def time_bound(job: CollectiveJob, most: int = MAX_ROWS) -> TimeBound:
     return TimeBound(messages, _busiest_fs(plan, sizes, topology, nodes), chain_fs(plan, sizes, topology, nodes))
 
 
-def _count(laid: PlacedSchedule, domain: Domain | None) -> int:
+def _count(laid: PlacedSchedule, domain: JobOrbits | None) -> int:
     """Return the number of messages of the copies that represent all."""
     return len(laid.classes.messages.src) * len(laid.copies(domain).first)
 

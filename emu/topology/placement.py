@@ -9,7 +9,7 @@ from emu.topology.topology import Topology, cached_by_topology
 
 
 @cached_by_topology(1)
-def order(topology: Topology) -> I32:
+def npu_order(topology: Topology) -> I32:
     """Return all NPUs in the order in which ranks take them if no NPU is faulty.
 
     The order is the system's own, else that of the NPUs' numbers.
@@ -26,7 +26,7 @@ def place(topology: Topology, n_ranks: int, npus: ArrayLike | None = None) -> I3
     Raises:
         InputError: There are more ranks than NPUs, or `npus` is not one existing and different NPU for each rank.
     """
-    room = order(topology)
+    room = npu_order(topology)
     if n_ranks > len(room):
         left = "" if len(room) == topology.n_npus else f", of which ranks can have {len(room)}"
         raise InputError(
@@ -142,7 +142,7 @@ def without(npus: I64, n_ranks: int, faulty: I64) -> I64:
     return column(npus[~np.isin(npus, faulty)][:n_ranks], np.int64)
 
 
-def whole_units(units: I64, n_ranks: int, faulty: I64) -> I64:
+def healthy_units(units: I64, n_ranks: int, faulty: I64) -> I64:
     """Return the NPUs of all units without a faulty NPU, in their order.
 
     Args:

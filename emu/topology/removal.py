@@ -75,7 +75,10 @@ def _failure_words(topology: Topology, nodes: I64, links: I64) -> str:
         return f" without {len(nodes) + len(links)} parts"
     ends = ((int(topology.links.src[link]), int(topology.links.dst[link])) for link in links)
     cables = dict.fromkeys((min(pair), max(pair)) for pair in ends)
-    parts = [*map(topology.call, nodes.tolist()), *(f"the link {topology.call(a)} to {topology.call(b)}" for a, b in cables)]
+    parts = [
+        *map(topology.node_name, nodes.tolist()),
+        *(f"the link {topology.node_name(a)} to {topology.node_name(b)}" for a, b in cables),
+    ]
     return f" without {', '.join(parts)}"
 
 

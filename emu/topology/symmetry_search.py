@@ -13,8 +13,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import ArrayLike
 
-from emu.arrays import I64, Bool, column, spread
-from emu.equivalence import shift, turns
+from emu.arrays import I64, Bool, column, even_sample
+from emu.equivalence import occurrence_numbers, shift
 from emu.topology.builders.route_parts import mix
 from emu.topology.facts.facts import routes_spread, some_pairs
 from emu.topology.paths.spray import shares_kept
@@ -35,7 +35,7 @@ class LinkImages:
         """Return the table by which links are found from the two nodes that they join."""
         ends = links.src.astype(np.int64) * n_nodes + links.dst
         order = np.argsort(ends, kind="stable")
-        return LinkImages(links, order, ends[order], turns(ends))
+        return LinkImages(links, order, ends[order], occurrence_numbers(ends))
 
     def links_by(self, node: I64) -> I64 | None:
         """Return [L] the image of each link under a permutation of nodes.
@@ -168,6 +168,6 @@ def _more_pairs(n: int) -> tuple[I64, I64]:
 
     Each destination costs a search for paths.
     """
-    few, some = spread(n, _TARGETS), spread(n, _SOURCES)
+    few, some = even_sample(n, _TARGETS), even_sample(n, _SOURCES)
     src, dst = np.tile(some, len(few)), np.repeat(few, len(some))
     return src[src != dst], dst[src != dst]

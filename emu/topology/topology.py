@@ -76,8 +76,8 @@ class Routes:
 
 
 Router = Callable[[I64, I64, I64], Routes]  # (src[P], dst[P], key[P]) -> Routes; a key is a communicator and a channel
-Symmetry = Callable[[], Sequence[I64]]  # permutations [n_nodes] of the nodes that bring links to links and routes to routes
-Grouper = Callable[[int, Bool], I64]  # (NPUs of a group, [E, n_npus] faulty or not) -> [E] NPUs in groups that work
+DeclaredSymmetries = Callable[[], Sequence[I64]]  # permutations [n_nodes] of nodes that keep the links and the routes
+UsableCounter = Callable[[int, Bool], I64]  # (NPUs of a group, [E, n_npus] faulty or not) -> [E] NPUs in groups that work
 Placer = Callable[[int, I64], I64]  # (ranks, faulty NPUs) -> the NPU of each rank, as many as the system's rules allow
 
 
@@ -130,7 +130,7 @@ class FailedParts:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Repair:
+class Reaction:
     """The reaction of a system to failed nodes and cables: the machine after it, the ticks it takes, and a sentence on it."""
 
     topology: "Topology"  # the topology after the reaction
@@ -139,8 +139,8 @@ class Repair:
     of: I64 | None = None  # [n_nodes] the node of the whole machine that each node is; None: the same number
 
 
-Mender = Callable[
-    ["Topology", FailedParts, int, FailedParts], Repair
+FaultHandler = Callable[
+    ["Topology", FailedParts, int, FailedParts], Reaction
 ]  # (whole machine, failed parts, ranks of the job, parts that had failed before); an InputError where it is impossible
 
 
@@ -188,15 +188,15 @@ class Topology:
     adders: Bool | None = None  # [n_nodes] switches that add for NPUs on their own links, if software asks; None: all
     circuits: Circuits | None = None  # optical switches that turn during a run; None: none
     spray: Spray | None = None  # splits messages over several ways; None: each takes the one of its router
-    symmetry: Symmetry | None = None  # gives its symmetries; None: none are declared, and none are used
+    symmetry: DeclaredSymmetries | None = None  # gives its symmetries; None: none are declared, and none are used
     cost: I64 | None = None  # [L] cost of each link, where costs decide routes; None: the number of links decides
     names: Callable[[int], str] | None = None  # gives the name of a node; None: nodes have numbers only
     relays: Bool | None = None  # [n_nodes] nodes that relay; None: switches, or NPUs where there are no switches
     lost: Callable[[int, int], str] | None = None  # says why no route leads from a node to another; None: unknown
     message_fs: int = 0  # ticks that software takes for each message, on top of the latencies of its links
     adding_fs: int = 0  # further ticks for each message to or from a switch that adds
-    grouper: Grouper | None = None  # counts the NPUs that groups can use where some fail; None: those that can be placed
-    mender: Mender | None = None  # gives the system's reaction to failed parts; None: routes lead round them
+    usable_counter: UsableCounter | None = None  # counts NPUs that groups can use if some fail; None: all that can be placed
+    fault_handler: FaultHandler | None = None  # gives the system's reaction to failed parts; None: routes lead round them
     routing: tuple[object, ...] = ()  # settings of its router that the name does not include
     shares: tuple[float, ...] = ()  # share of the wire's rate that links have, by dimension, the last for the rest; (): 1
 
@@ -276,7 +276,7 @@ class Topology:
             return self.relays
         return column(np.arange(self.n_nodes) >= (self.n_npus if self.n_nodes > self.n_npus else 0), np.bool_)
 
-    def call(self, node: int) -> str:
+    def node_name(self, node: int) -> str:
         """Return the name of a node for messages: its own name if it has one, else such as `NPU 3` or `switch 64`."""
         if self.names is not None:
             return self.names(node)

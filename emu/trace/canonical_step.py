@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import F64, I32, I64
-from emu.equivalence import turns
+from emu.equivalence import occurrence_numbers
 from emu.trace.steps import computes, order_of, queues_of
 from emu.trace.timed_dtype import TF32
 from emu.trace.trace import Events, Kind
@@ -81,7 +81,7 @@ class _Step:
         own = computes(self.events)
         keys = np.where(own, np.stack((own * -1, self.events.stream, own * 0, own * 0)), np.stack((group, kind, peer, tag)))
         found, queue = np.unique(keys, axis=1, return_inverse=True)
-        return [Queue(*key) for key in found.T.tolist()], queue.reshape(-1), turns(queue.reshape(-1))
+        return [Queue(*key) for key in found.T.tolist()], queue.reshape(-1), occurrence_numbers(queue.reshape(-1))
 
     @cached_property
     def clock(self) -> I32:

@@ -39,7 +39,7 @@ class RankActor:
         """Run one process of a job, and return how it ended with its pickled result."""
         self.job = pickle.loads(job)  # it must live on, as others may still read data that this process sent
         ended = self.job(process, host or _node())
-        return ended.how, _dumps(ended)
+        return ended.status, _dumps(ended)
 
 
 class Actors:

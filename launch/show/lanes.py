@@ -136,7 +136,7 @@ def _link_lanes(replayed: ReplayGraph, timeline: Timeline, topology: Topology, n
     for number in numbers:
         low, high = np.searchsorted(link, (replayed.link[number], replayed.link[number] + 1))
         start, end = merged(timeline.start_fs[task[low:high]], timeline.left_fs[task[low:high]])
-        ends = " to ".join(topology.call(int(end[number])) for end in (topology.links.src, topology.links.dst))
+        ends = " to ".join(topology.node_name(int(end[number])) for end in (topology.links.src, topology.links.dst))
         if not len(start):  # its messages have no bytes
             continue
         yield Lane("links", f"link {number}: {ends}", ("busy",) * len(start), start, end)

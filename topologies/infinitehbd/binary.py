@@ -16,7 +16,7 @@ from emu.topology.builders.route_parts import join, link_if
 from emu.topology.builders.wiring import Cables
 from emu.topology.catalogue import Count, Invariants, Latency, topology
 from emu.topology.topology import Circuits, Routes, Topology, check_link_count
-from emu.topology.usable_npus import in_blocks
+from emu.topology.usable_npus import usable_in_blocks
 from emu.units import format_time, seconds
 from topologies.infinitehbd.ocstrx_plan import TURN, OcstrxPlan, OcstrxRates
 from topologies.infinitehbd.orchestration import LOOPBACK, bundle, bundles, states
@@ -71,7 +71,7 @@ def binary(nodes: Count, gpus: Count = 4, k: Count = 4, reconfiguration: Latency
         _rules(plan, reconfiguration),
         router=partial(_route, plan),
         circuits=Circuits(partial(_needs, plan), reconfiguration),
-        grouper=partial(in_blocks, plan.name),
+        usable_counter=partial(usable_in_blocks, plan.name),
     )
 
 

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 
 from emu.arrays import I64, Bool
 from emu.errors import InputError, must_be
-from emu.topology.usable_npus import in_whole_units
+from emu.topology.usable_npus import usable_in_healthy_units
 from topologies.infinitehbd.ocstrx_plan import OcstrxPlan
 
 LOOPBACK = 0
@@ -187,7 +187,7 @@ def usable_gpus(plan: OcstrxPlan, group: int, faulty: Bool) -> I64:
         InputError: A group has several nodes and a part of one.
     """
     if group < plan.gpus:
-        return in_whole_units(plan.name, plan.gpus, group, faulty)
+        return usable_in_healthy_units(plan.name, plan.gpus, group, faulty)
     if group % plan.gpus:
         raise must_be(plan.name, "NPUs of a group", f"a multiple of {plan.gpus}, the GPUs of a node, or fewer", group)
     asked = replace(plan, tp=group)

@@ -16,9 +16,9 @@ from emu.topology.builders.route_parts import join, link_if
 from emu.topology.builders.wiring import Cables, wire
 from emu.topology.catalogue import Count, Dims, Invariants, Latency, planned
 from emu.topology.fault_injection.machine_state import detour, rows_of
-from emu.topology.placement import whole_units
+from emu.topology.placement import healthy_units
 from emu.topology.removal import remove_parts
-from emu.topology.topology import FailedParts, Repair, Routes, Topology, check_link_count
+from emu.topology.topology import FailedParts, Reaction, Routes, Topology, check_link_count
 from emu.units import format_bandwidth, format_time, seconds
 from topologies.infinitehbd.ocstrx_plan import OCSTRX, TURN, All, Nodes, OcstrxPlan, OcstrxRates, Taper, draw
 from topologies.infinitehbd.orchestration import blocked_distance, bundles, fibres, orchestrate, rings, usable_gpus
@@ -93,16 +93,16 @@ def build(plan: OcstrxPlan, faulty: tuple[int, ...], job: int, groups: I64 | Non
         np.where(by < 0, 2, np.isin(by, bundles(plan))),
         _rules(plan, len(faulty), len(groups)),
         router=partial(_route, plan, np.argsort(order), joined),
-        placer=partial(whole_units, order[:joined].reshape(-1, plan.tp)),  # more rings would be another configuration
-        grouper=partial(usable_gpus, plan),
-        mender=partial(_repair, plan, lambda nodes: build(plan, tuple(sorted({*faulty, *nodes})), job)),
+        placer=partial(healthy_units, order[:joined].reshape(-1, plan.tp)),  # more rings would be another configuration
+        usable_counter=partial(usable_gpus, plan),
+        fault_handler=partial(_repair, plan, lambda nodes: build(plan, tuple(sorted({*faulty, *nodes})), job)),
     )
 
 
 _Light = Callable[[Sequence[int]], Topology]  # returns the topology of the rings around more faulty nodes
 
 
-def _repair(plan: OcstrxPlan, light: _Light, whole: Topology, broken: FailedParts, ranks: int, was: FailedParts) -> Repair:
+def _repair(plan: OcstrxPlan, light: _Light, whole: Topology, broken: FailedParts, ranks: int, was: FailedParts) -> Reaction:
     """Return the reaction to failed parts: longer fibres bypass a node of the job with a failed GPU (InfiniteHBD 4.2).
 
     The rings are lit again for that. A link that fails leaves the rings as they are: its two GPUs talk over the DCN.
@@ -115,9 +115,10 @@ def _repair(plan: OcstrxPlan, light: _Light, whole: Topology, broken: FailedPart
     else:
         left = detour(whole, broken, ranks).topology
     if np.array_equal(rings.place(ranks), were.place(ranks)):
-        return Repair(left, 0, "the rings of the job stay as they are; GPUs of a failed link talk over the DCN (4.3)")
+        return Reaction(left, 0, "the rings of the job stay as they are; GPUs of a failed link talk over the DCN (4.3)")
     took = format_time(seconds(plan.turn_fs))
-    return Repair(left, plan.turn_fs, f"fibres pass the node, as OCSTrx light other rings in {took} (60 to 80 us, 4.2 and 5.1)")
+    told = f"fibres pass the node, as OCSTrx light other rings in {took} (60 to 80 us, 4.2 and 5.1)"
+    return Reaction(left, plan.turn_fs, told)
 
 
 def _lit_around(light: _Light, whole: Topology, nodes: tuple[int, ...]) -> Topology:

@@ -66,8 +66,8 @@ def build_system(variant: str, route: Route, note: str, vcs: int, system: System
         partial(place, system),
         partial(_draw, system),
         symmetry=partial(shifts, system),
-        grouper=partial(several_jobs, system) if system.hardware.jobs == "several" else None,
-        mender=partial(repair_grid, system, partial(build_system, variant, route, note, vcs)),
+        usable_counter=partial(several_jobs, system) if system.hardware.jobs == "several" else None,
+        fault_handler=partial(repair_grid, system, partial(build_system, variant, route, note, vcs)),
     )
 
 

@@ -105,8 +105,8 @@ def _build(mapped: MappedSystem) -> Topology:
     return replace(
         found,
         placer=mapped.place,
-        grouper=None,
-        mender=None,
+        usable_counter=None,
+        fault_handler=None,
         symmetry=found.symmetry if not mapped.turns else None,
         circuits=Circuits(partial(_needs, system), system.hardware.turning) if mapped.turns else None,
         assumptions=(*found.assumptions, *told),

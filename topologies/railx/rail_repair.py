@@ -15,7 +15,7 @@ from emu.errors import InputError, must_be
 from emu.topology.fault_injection.machine_state import detour
 from emu.topology.placement import without
 from emu.topology.removal import remove_parts
-from emu.topology.topology import FailedParts, Repair, Topology
+from emu.topology.topology import FailedParts, Reaction, Topology
 from emu.units import format_time, seconds
 from topologies.railx.rail_wiring import NAME, RailGroup, System, check, show_groups
 
@@ -132,7 +132,7 @@ def _chips(system: System, grid: _Grid) -> I64:
 
 def repair_grid(
     system: System, built: Callable[[System], Topology], whole: Topology, broken: FailedParts, ranks: int, was: FailedParts
-) -> Repair:
+) -> Reaction:
     """Return the reaction to failed parts: the largest grid without a failed node, over which rails are split again.
 
     If only links have failed, messages take other rails. Rails that cannot be split again, such as those of an all-to-all whose
@@ -149,14 +149,14 @@ def repair_grid(
     if len(of) == system.npus:
         left = detour(whole, broken, ranks).topology
         npus = whole.place(ranks, broken.nodes if _job_has_failed_node(system, whole, broken, ranks) else ())
-        return Repair(replace(left, placer=partial(without, npus)), took_fs, told)  # the job stays, whatever fails elsewhere
+        return Reaction(replace(left, placer=partial(without, npus)), took_fs, told)  # the job stays, whatever fails elsewhere
     failed = np.unique(column(broken.nodes, np.int64) // system.m**2)
     name = f"{whole.name}, rails split anew without node {'+'.join(map(str, failed.tolist()))}"
     left = replace(built(_system_on_grid(system, grid)), name=name)
     if broken.cables:
         cut = FailedParts((), broken.cables).marks(of[left.links.src], of[left.links.dst])
         left = remove_parts(left, links=np.flatnonzero(cut))
-    return Repair(left, took_fs, told, of)
+    return Reaction(left, took_fs, told, of)
 
 
 def _grid(system: System, whole: Topology, broken: FailedParts, ranks: int) -> _Grid:

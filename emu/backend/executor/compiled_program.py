@@ -55,14 +55,14 @@ class _Lines(NamedTuple):
         return _Lines(*(tuple(column[index] for column in columns) for columns in self))
 
 
-class Cutter:
+class OperationBuilder:
     """The builder of strided operations from the moves of rounds; it also counts the stage memory that they need."""
 
     def __init__(self, layout: SlotLayout, where: I64) -> None:
         self.layout, self.where = layout, where
         self.stage_count = 0
 
-    def cut(self, moves: CellMoves, carry: Translations | None) -> list[StridedOperation]:
+    def build(self, moves: CellMoves, carry: Translations | None) -> list[StridedOperation]:
         """Return the strided operations that do the moves of some rounds, in their order.
 
         Args:
@@ -246,14 +246,14 @@ def compile_schedule(schedule: Schedule, operation: Operation, block_counts: I64
     cells = Cells.of(schedule if carry else rows_of_participants(schedule, here), operation, layout, carry, here)
     where = given.copy()
     where[SCRATCH] += np.cumsum(cells.scratch) - cells.scratch
-    cutter, crossing = Cutter(layout, where), Crossing(layout, where, here)
-    rounds = [ProgramRound((), (), cutter.cut(initial_copies(layout, *cells.stay), carry))]
+    builder, crossing = OperationBuilder(layout, where), Crossing(layout, where, here)
+    rounds = [ProgramRound((), (), builder.build(initial_copies(layout, *cells.stay), carry))]
     if here.all():
-        rounds += [ProgramRound((), (), _batches(rows, cutter, carry)) for rows in _some_rounds(cells, carry)]
+        rounds += [ProgramRound((), (), _batches(rows, builder, carry)) for rows in _some_rounds(cells, carry)]
     else:
-        rounds += [_wire_round(cells.rows(at), cutter, crossing) for at in cells.schedule.rounds()]
+        rounds += [_wire_round(cells.rows(at), builder, crossing) for at in cells.schedule.rounds()]
     kept = tuple(r for r in rounds if r.sends or r.receives or r.batches)
-    return CompiledProgram(kept, int(cells.scratch.sum()), cutter.stage_count, tuple(crossing.inbox_counts))
+    return CompiledProgram(kept, int(cells.scratch.sum()), builder.stage_count, tuple(crossing.inbox_counts))
 
 
 def _carries(schedule: Schedule, operation: Operation, layout: SlotLayout) -> bool:
@@ -262,7 +262,7 @@ def _carries(schedule: Schedule, operation: Operation, layout: SlotLayout) -> bo
     The buffers of all ranks must have one layout, too.
     """
     alike = layout.have.alike is not None and layout.want.alike is not None
-    return bool(schedule.translate) and alike and block_translations(schedule, operation) is not None
+    return schedule.by_rank and alike and block_translations(schedule, operation) is not None
 
 
 def _some_rounds(cells: Cells, carry: Translations | None) -> Iterator[CellRows]:
@@ -273,16 +273,16 @@ def _some_rounds(cells: Cells, carry: Translations | None) -> Iterator[CellRows]
         yield cells.rows(slice(low, high))
 
 
-def _batches(rows: CellRows, cutter: Cutter, carry: Translations | None) -> list[StridedOperation]:
+def _batches(rows: CellRows, builder: OperationBuilder, carry: Translations | None) -> list[StridedOperation]:
     """Return the strided operations of some rounds in which no row goes to another process."""
     if carry is None or is_order_free(rows):
-        return cutter.cut(moves_of(rows), carry)
+        return builder.build(moves_of(rows), carry)
     if (n_rows := len(rows.src) * carry.n_ranks) > MAX_ROWS:
         why = "rows of rounds whose sums depend on the order of ranks"
         raise RowsError(f"schedule: {n_rows} {why}, at most 2**24 can be executed; take fewer ranks")
-    return cutter.cut(moves_of(rows.for_all_ranks(carry)), None)
+    return builder.build(moves_of(rows.for_all_ranks(carry)), None)
 
 
-def _wire_round(rows: CellRows, cutter: Cutter, crossing: Crossing) -> ProgramRound:
-    sends, receives, left, overwrites = crossing.cross(rows.take(cutter.layout.count[rows.slot] > 0))
-    return ProgramRound(sends, receives, cutter.cut(moves_of(left), None), overwrites)
+def _wire_round(rows: CellRows, builder: OperationBuilder, crossing: Crossing) -> ProgramRound:
+    sends, receives, left, overwrites = crossing.plan_round(rows.take(builder.layout.count[rows.slot] > 0))
+    return ProgramRound(sends, receives, builder.build(moves_of(left), None), overwrites)

@@ -123,7 +123,7 @@ class Crossing:
         nothing = np.empty(0, np.int64)
         self._read, self._written = deque([nothing], maxlen=2), nothing  # cells that the rounds before read and wrote
 
-    def cross(self, rows: CellRows) -> tuple[Messages, Messages, CellRows, bool]:
+    def plan_round(self, rows: CellRows) -> tuple[Messages, Messages, CellRows, bool]:
         """Return the messages that the next round sends and receives, the rows that remain to be executed, and a flag.
 
         These rows write in this process and did not arrive at home; their sources may be in an inbox. The flag is True if they

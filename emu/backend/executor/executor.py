@@ -113,7 +113,7 @@ def execute(
     counts: I64 | None = None,
     reduce: str = "sum",
     wire: GlooWire | None = None,
-    marked: bool = True,
+    fill_scratch: bool = True,
 ) -> None:
     """Run a schedule on real tensors; afterwards the outputs hold what the operation wants.
 
@@ -124,8 +124,8 @@ def execute(
         counts: [B] the elements of each block; None: the largest buffer is divided evenly, and all ranks are in this process.
         reduce: One of `REDUCE_OPERATIONS`; avg divides once, at the end. A min or max of zeros of both signs is either.
         wire: The wire to ranks of other processes; None: there are none.
-        marked: True if the executor's own memory is filled with `unwritten_mark` first, so that a read of memory that nobody
-            wrote shows in the result. False saves this time, for a program whose results nobody checks.
+        fill_scratch: True if the executor's own memory is filled with `unwritten_mark` first, so that a read of memory that
+            nobody wrote shows in the result. False saves this time, for a program whose results nobody checks.
 
     Raises:
         ProofError: the schedule reads an empty slot, or adds to an empty slot of a rank.
@@ -143,7 +143,9 @@ def execute(
         check_reduces(operation.name, next(iter(buffers.values())).output.dtype, reduce)
     buffers = _without_overlap(operation, buffers, sizes)
     with torch.no_grad():
-        how = _Execution(reduce, wire, unwritten_mark(next(iter(buffers.values())).output.dtype, reduce) if marked else None)
+        how = _Execution(
+            reduce, wire, unwritten_mark(next(iter(buffers.values())).output.dtype, reduce) if fill_scratch else None
+        )
         run = _execute_stacked if _is_worth_stacking(schedule, buffers, sizes) else _execute_here
         run(schedule, operation, buffers, sizes, how)
         if reduce == "avg" and operation.holders > 1:

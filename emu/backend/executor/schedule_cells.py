@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I32, I64, Bool
-from emu.collective.operation import Operation, cut
+from emu.collective.operation import Operation, divide_blocks
 from emu.collective.proof import ScheduleFault, empty_add_error, empty_send_error
 from emu.collective.proof_cells import number_cells
 from emu.collective.schedule import Schedule, Translations
@@ -97,7 +97,7 @@ class SlotLayout:
     @staticmethod
     def of(schedule: Schedule, operation: Operation, block_counts: I64) -> "SlotLayout":
         """Return the layout of a schedule whose operation has blocks of `block_counts` elements."""
-        slots = cut(block_counts, schedule.n_slots, schedule.shares)
+        slots = divide_blocks(block_counts, schedule.n_slots, schedule.shares)
         temps = np.array(schedule.temps, dtype=np.int64)
         block = np.concatenate((slots.block, np.full(len(temps), operation.n_blocks))).astype(np.int64)
         start = np.concatenate((slots.start, np.zeros(len(temps), np.int64)))

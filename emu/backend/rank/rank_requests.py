@@ -71,7 +71,7 @@ class RankRequest:
     rank: int = 0  # the caller's rank in the group
     line: SourceLine | None = None  # the line of the user's program that made the request
     asked_s: float = 0.0  # the time at which the request was made, by this host's monotonic clock
-    marked: bool = False  # True if the result is checked, see `execute`
+    fill_scratch: bool = False  # True if scratch memory is filled first, so that reading it shows; see `execute`
 
     @property
     def dtype(self) -> torch.dtype:

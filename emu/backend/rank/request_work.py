@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd import Variable
 
-from emu.backend.rank.count import pause_counting
+from emu.backend.rank.operator_counter import pause_counting
 from emu.backend.rank.rank_requests import ANY
 from emu.backend.rank.record import Recorder
 from emu.errors import must_be
@@ -66,17 +66,17 @@ class RequestWork(dist.Work):
         self._error = error
         self.done = True
 
-    def meet(self, count: int, message: tuple[int, int] | None = None) -> None:
+    def set_agreed_size(self, count: int, message: tuple[int, int] | None = None) -> None:
         """Set the elements of the largest buffer of any member, and the sender and the instance of a received message."""
         self.source = message[0] if message else ANY
         if self.event >= 0:
-            self.recorder.meet(self.event, count, message)
+            self.recorder.set_agreed_size(self.event, count, message)
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Block until the answer has arrived; raise the error of the request if it failed."""
         self._block(self, timeout)
         if self.event >= 0:
-            self.recorder.join(self.event)
+            self.recorder.depend_on(self.event)
         if self._error is not None:
             raise self._error
         return True

@@ -50,7 +50,7 @@ class CachedFakeMode(FakeTensorMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Return False: calls need no guard against torch.compile, as in `Count`."""
+        """Return False: calls need no guard against torch.compile, as in `OperatorCounter`."""
         return False
 
     def __torch_dispatch__(

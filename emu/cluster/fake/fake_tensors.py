@@ -24,7 +24,7 @@ from torch.distributed.tensor._sharding_prop import ShardingPropagator
 from torch.nn.parallel import distributed as data_parallel
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
 
-from emu.backend.rank.count import pause_counting, tensors_in
+from emu.backend.rank.operator_counter import pause_counting, tensors_in
 from emu.cluster.rank_state.rank_state import Replacement, replace_attributes
 
 
@@ -84,7 +84,7 @@ class KnownNumbers(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Return False: calls need no guard against torch.compile, as in `Count`."""
+        """Return False: calls need no guard against torch.compile, as in `OperatorCounter`."""
         return False
 
     def __torch_dispatch__(

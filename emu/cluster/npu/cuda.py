@@ -22,7 +22,7 @@ import torch.cuda.profiler
 import torch.cuda.sparse
 import torch.cuda.tunable
 
-from emu.backend.rank.count import current_memory
+from emu.backend.rank.operator_counter import current_memory
 from emu.backend.rank.rank_memory import Memory
 from emu.cluster.npu.npu import NAME, Node, meaningless_error
 from emu.cluster.rank_state.cpu_device import Event, Stream, StreamContext, current_stream

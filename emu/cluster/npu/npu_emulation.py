@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
-from emu.backend.rank.count import Count, pause_counting, report_move
+from emu.backend.rank.operator_counter import OperatorCounter, pause_counting, report_move
 from emu.cluster.npu.batch_norm import batch_norm_replacements
 from emu.cluster.npu.cuda import cuda_replacements
 from emu.cluster.npu.npu import Node, Npu, by_name, device_argument_replacements, is_npu, meaningless_error
@@ -207,7 +207,7 @@ def _npu_replacements(node: Node) -> Iterator[Replacement]:
     yield torch.UntypedStorage, "cuda", lambda storage, *_, **__: storage
     yield from batch_norm_replacements()
     yield from cuda_replacements(node)
-    yield Count, "host", staticmethod(node.host)
+    yield OperatorCounter, "host", staticmethod(node.host)
     yield dist, "is_nccl_available", lambda: True
     yield dist.distributed_c10d, "is_nccl_available", lambda: True
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from emu.arrays import F64
 from emu.backend.rank.rank_requests import RankRequest, dtype_name
 from emu.cluster.call_matcher import ArrivedRequest, channel_of
-from emu.cluster.cluster import MESSAGES, Agreement, agree
+from emu.cluster.cluster import MESSAGES, Agreement, settle_call
 from emu.cluster.pace.alarm import Alarm, now_s
 from emu.cluster.pace.timeliness import Pace
 from emu.collective.algorithm import Choice
@@ -105,22 +105,23 @@ class Pacer:
             step: The training step of the rank; 0: it has begun none.
             at_s: The time of the request by this host's clock. The delay until this process hears of it does not count.
         """
-        call, made, now_fs = arrival.call, arrival.made, self._at_fs(at_s)
+        request, ticket, now_fs = arrival.request, arrival.ticket, self._at_fs(at_s)
         with self._lock:
             self._traffic.step(step, now_fs)
-            if call.operation in MESSAGES:  # these meet in another order than they come
-                self._came_fs[made] = now_fs
+            if request.operation in MESSAGES:  # these meet in another order than they come
+                self._came_fs[ticket] = now_fs
                 return
-            asked = self._request_at(call.group[:2], arrival.instance, call.group.ranks)
-            asked.arrived[call.rank], asked.came_fs[call.rank] = made, now_fs
+            asked = self._request_at(request.group[:2], arrival.instance, request.group.ranks)
+            asked.arrived[request.rank], asked.came_fs[request.rank] = ticket, now_fs
             if asked.number is not None:
-                self._enter(asked, [call.rank])
-            elif asked.what is None and _tells_all(call):
-                self._begin(call.group[:2], arrival.instance, self._batch_key(agree(self._choice, [call], 0), call))
+                self._enter(asked, [request.rank])
+            elif asked.what is None and _tells_all(request):
+                agreed = settle_call(self._choice, [request], 0)
+                self._begin(request.group[:2], arrival.instance, self._batch_key(agreed, request))
 
     def matched(self, agreed: Agreement, arrivals: Sequence[ArrivedRequest]) -> None:
         """Process the agreed sizes of a call that all its members have made."""
-        first = arrivals[0].call
+        first = arrivals[0].request
         with self._lock:
             if agreed.served is not None:
                 queue, place = first.group[:2], arrivals[0].instance
@@ -130,8 +131,8 @@ class Pacer:
                 return
             channel = channel_of(first)
             place = self._next[channel] + len(self._queues[channel])
-            asked = self._request_at(channel, place, tuple(each.call.global_rank for each in arrivals))
-            asked.arrived = dict(enumerate(each.made for each in arrivals))
+            asked = self._request_at(channel, place, tuple(each.request.global_rank for each in arrivals))
+            asked.arrived = dict(enumerate(each.ticket for each in arrivals))
             asked.came_fs = {member: self._came_fs.pop(made) for member, made in asked.arrived.items()}
             self._begin(channel, place, self._batch_key(agreed, first), asked.all_came_fs)
 
@@ -171,15 +172,15 @@ class Pacer:
             asked.late_fs = max(asked.late_fs, late_fs)
         self._step()
 
-    def _batch_key(self, agreed: Agreement, call: RankRequest) -> BatchKey:
+    def _batch_key(self, agreed: Agreement, request: RankRequest) -> BatchKey:
         """Return the key under which the fabric times a request: its sizes, its algorithm and its communicator."""
-        axis = self._traffic.communicator(Group(call.group.axis, call.group.ranks))
-        name = dtype_name(call.dtype)
-        item = item_as(call.dtype.itemsize, name, self._tempo.dtype)
+        axis = self._traffic.communicator(Group(request.group.axis, request.group.ranks))
+        name = dtype_name(request.dtype)
+        item = item_as(request.dtype.itemsize, name, self._tempo.dtype)
         if agreed.served is None:
             return BatchKey(axis, None, MESSAGE, 2, 0, agreed.size * item, 0, b"")
-        of = operation(call.operation, len(call.group.ranks), call.root)
-        even = call.operation in ROUTED or (agreed.counts == of.block_counts(agreed.size)).all()
+        of = operation(request.operation, len(request.group.ranks), request.root)
+        even = request.operation in ROUTED or (agreed.counts == of.block_counts(agreed.size)).all()
         blocks = b"" if even else agreed.counts.tobytes()
         return BatchKey(axis, agreed.served, of.name, of.n_ranks, of.root, agreed.size * item, agreed.size, blocks)
 
@@ -262,6 +263,6 @@ class Pacer:
         return step
 
 
-def _tells_all(call: RankRequest) -> bool:
+def _tells_all(request: RankRequest) -> bool:
     """Return whether the request of one member is enough to know the size of every block."""
-    return len(call.known.block) == operation(call.operation, len(call.group.ranks), call.root).n_blocks
+    return len(request.known.block) == operation(request.operation, len(request.group.ranks), request.root).n_blocks

@@ -21,7 +21,7 @@ from emu.topology.fault_injection.machine_state import why_stopped
 from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.matching.call_batch import BatchKey, communicators
-from emu.trace.replay.replay import lay_request
+from emu.trace.replay.replay import place_request
 from emu.trace.trace import Group
 
 _MOST_GONE = 4096  # tasks that have left, and are still there
@@ -220,7 +220,7 @@ class Traffic:
         """Return the tasks of a request on given nodes, from a cache of the last requests."""
         key = (what, nodes.tobytes())
         if key not in self._pieces:
-            self._pieces[key] = delay_entries(lower_placed(lay_request(what, self._topology, nodes[None])), self._launch_fs)
+            self._pieces[key] = delay_entries(lower_placed(place_request(what, self._topology, nodes[None])), self._launch_fs)
             if len(self._pieces) > _KEPT:
                 self._pieces.popitem(last=False)
         self._pieces.move_to_end(key)

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Self
 
 from emu.backend.executor.wire import serve_store
 from emu.cluster.call_matcher import ArrivedRequest, CallMatcher
-from emu.cluster.cluster import agree, group_name
+from emu.cluster.cluster import group_name, settle_call
 from emu.cluster.pace.alarm import Alarm, now_s
 from emu.cluster.pace.pacer import PaceListeners, Pacer
 from emu.cluster.pace.timeliness import Pace
@@ -208,31 +208,31 @@ class Coordinator:
             for each in ready:
                 self._hear(each)
 
-    def _is_at(self, process: int, rank: int, sight: Sight, has_processes: bool) -> None:
-        self._absence.is_at(rank, sight, has_processes, now_s())
+    def _sight(self, process: int, rank: int, sight: Sight, has_processes: bool) -> None:
+        self._absence.see(rank, sight, has_processes, now_s())
 
-    def _ask(self, process: int, number: int, call: Any, at_s: float, step: int) -> None:
-        arrival = self._calls.arrival(call, (process, number))
-        self._open[arrival.made] = arrival
-        self._latest[call.global_rank] = f"in {_request_text(arrival)}"
-        self._absence.heard(now_s())
+    def _ask(self, process: int, number: int, request: Any, at_s: float, step: int) -> None:
+        arrival = self._calls.number_request(request, (process, number))
+        self._open[arrival.ticket] = arrival
+        self._latest[request.global_rank] = f"in {_request_text(arrival)}"
+        self._absence.restart(now_s())
         if self._pacer is not None:
             self._pacer.arrived(arrival, step, at_s)
-        if complete := self._calls.arrive(arrival):
+        if complete := self._calls.match(arrival):
             self._go(complete)
 
     def _go(self, arrivals: Sequence[ArrivedRequest]) -> None:
-        agreed = agree(self._choice, [a.call for a in arrivals], arrivals[0].instance)
+        agreed = settle_call(self._choice, [a.request for a in arrivals], arrivals[0].instance)
         if self._pacer is not None:
             self._pacer.matched(agreed, arrivals)
         numbers: defaultdict[int, list[int]] = defaultdict(list)
         for arrival in arrivals:
-            process, number = arrival.made
+            process, number = arrival.ticket
             numbers[process].append(number)
-            self._met.add(arrival.made)
-            waits = self._waits.get(arrival.call.global_rank)
-            if waits is not None and arrival.made in waits[0]:
-                del self._waits[arrival.call.global_rank]
+            self._met.add(arrival.ticket)
+            waits = self._waits.get(arrival.request.global_rank)
+            if waits is not None and arrival.ticket in waits[0]:
+                del self._waits[arrival.request.global_rank]
         for process, its in numbers.items():
             self._tell_process(process, "go", agreed, its, len(numbers) > 1)
 
@@ -251,8 +251,8 @@ class Coordinator:
     def _done(self, process: int, numbers: Sequence[int]) -> None:
         for number in numbers:
             arrival = self._open.pop((process, number))
-            self._met.discard(arrival.made)
-            rank, told = arrival.call.global_rank, _request_text(arrival)
+            self._met.discard(arrival.ticket)
+            rank, told = arrival.request.global_rank, _request_text(arrival)
             if self._latest[rank] == f"in {told}":
                 self._latest[rank] = f"after {told}"
 
@@ -312,4 +312,4 @@ class Coordinator:
 
 
 def _request_text(arrival: ArrivedRequest) -> str:
-    return f"{arrival.call.describe()} on {group_name(arrival.call)}, call {arrival.instance + 1}"
+    return f"{arrival.request.describe()} on {group_name(arrival.request)}, call {arrival.instance + 1}"

@@ -83,7 +83,7 @@ class RankWorld(RankLocal):
 
 def _no_groups() -> dict[str, Any]:
     """Return the initial attributes of a rank's copy of PyTorch's `_World`, which has no process groups yet."""
-    numbers = {"number": next(_NUMBERS), "group_count": 0}  # the first is never given twice, as a thread's identity is
+    numbers = {"number": next(_NUMBERS), "group_count": 0}  # the number is never used again, as the identity of a thread is
     tables: dict[str, Any] = {name: {} for name in _TABLES}
     made = Counter[tuple[int, ...]]()  # groups by their members; of those that are destroyed, too
     return {**numbers, **tables, "default_pg": None, "comms": [], "named": {}, "groups_made": made}
@@ -144,7 +144,7 @@ def _name_replacements(world: RankWorld) -> Iterator[Replacement]:
     yield c10d, "_unregister_all_process_groups", all_unregistered
 
 
-def find_groups() -> None:
+def sync_groups() -> None:
     """Register the process groups of the calling thread's rank with C++ by name, and remove those that no longer exist."""
     world: Any = distributed_c10d._world
     named, here = world.named, _named_groups()

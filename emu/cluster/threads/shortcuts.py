@@ -18,7 +18,7 @@ from torch.distributed._functional_collectives import _wrap_tensor_autograd
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
-from emu.backend.rank.count import pause_counting
+from emu.backend.rank.operator_counter import pause_counting
 from emu.cluster.rank_state.rank_state import replace_attributes
 
 _torch: Any = torch

@@ -66,7 +66,7 @@ def ranks_by_share(plan: Plan, ranks: I64) -> list[tuple[StateShare, I64]]:
     at = plan.places(ranks)
     dense = plan.copy_numbers(ranks) % plan.holders
     experts = at["edp"] if plan.exchanges and plan.shards_states else 0 * ranks
-    alike = Orbits.equal(dense, experts)
+    alike = Orbits.by_value(dense, experts)
     return [
         ((int(dense[first]), int(experts[first])), ranks[alike.number == i]) for i, first in enumerate(alike.first.tolist())
     ]

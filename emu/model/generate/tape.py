@@ -12,7 +12,7 @@ import numpy as np
 
 from emu.arrays import I64, column
 from emu.dtypes import item_bytes
-from emu.equivalence import Orbits, turns
+from emu.equivalence import Orbits, occurrence_numbers
 from emu.model.generate.item import Ask, Computation
 from emu.model.memory.layer_memory import Ledger
 from emu.trace.kernel_shape import MOVES, Shape
@@ -240,5 +240,5 @@ def _with_instances(events: Events) -> Events:
     """Return the events with the number of each request in its queue."""
     asks = np.flatnonzero(~computes(events))
     instance: I64 = np.zeros(len(events), np.int64)
-    instance[asks] = turns(Orbits.equal(*queues_of(events)[:, asks]).number)
+    instance[asks] = occurrence_numbers(Orbits.by_value(*queues_of(events)[:, asks]).number)
     return replace(events, instance=column(instance, np.int32))

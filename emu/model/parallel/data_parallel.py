@@ -21,7 +21,7 @@ from torch.distributed.tensor.parallel.ddp import _pre_dp_module_transform
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import AdamW, Optimizer
 
-from emu.backend.rank.count import pause_counting
+from emu.backend.rank.operator_counter import pause_counting
 from emu.model.parallel.expert_parallel import blocks_of
 from emu.model.parallel.mesh import Meshes, ParameterPart, flat_mesh, local_tensor, sub_mesh
 from emu.model.plan.plan import REPLICATE, SHARD, Plan

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
 from emu.arrays import I64
-from emu.backend.rank.count import pause_counting
+from emu.backend.rank.operator_counter import pause_counting
 from emu.model.model import Model, own_tokens
 from emu.model.parallel.context_parallel import wrap_recomputation
 from emu.model.parallel.data_parallel import replicate, shard_states

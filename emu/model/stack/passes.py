@@ -1,8 +1,8 @@
 """The memory traffic of element-wise operators, counted per element: in eager PyTorch, compiled, and as one fused kernel.
 
-Found by running each alone under the counting mode (`emu.backend.rank.count.Count`) with PyTorch 2.13 on a CPU, forward and
-backward, at several sizes: bytes of every kernel that ran, divided by the bytes of an element. The tests count them again. A
-fused kernel reads each input and writes each output once; what it keeps is what a backward of one kernel needs.
+Found by running each alone under the counting mode (`OperatorCounter`) with PyTorch 2.13 on a CPU, forward and backward, at
+several sizes: bytes of every kernel that ran, divided by the bytes of an element. The tests count them again. A fused kernel
+reads each input and writes each output once; what it keeps is what a backward of one kernel needs.
 """
 
 from collections.abc import Mapping

@@ -19,7 +19,7 @@ from emu.sources import edition
 from emu.study.choice.fastest import fastest
 from emu.study.choice.site import Requirement, Site, canonical_group, choosers, item_bytes_of
 from emu.topology.facts.hosts import hosts_of
-from emu.topology.placement import order
+from emu.topology.placement import npu_order
 from emu.topology.topology import Topology, cached_by_topology
 from emu.trace.timed_dtype import check_dtype, timed_as
 
@@ -48,7 +48,7 @@ class ChooserOnNpus:
         """
         if not self.chooses_for(request):
             return self.otherwise(request) if self.otherwise else None
-        npus, dtype = order(self.topology) if self.npus is None else self.npus, timed_as(request.dtype, self.dtype)
+        npus, dtype = npu_order(self.topology) if self.npus is None else self.npus, timed_as(request.dtype, self.dtype)
         request = request._replace(ranks=tuple(npus[list(request.ranks)].tolist()), dtype=dtype, axis="")
         if self.name == AUTO:
             return _fastest_algorithm(self.topology, request, edition())

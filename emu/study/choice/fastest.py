@@ -16,7 +16,7 @@ import numpy as np
 from cachetools import LRUCache, cached
 
 from emu.arrays import digest
-from emu.collective.algorithm import Algorithm, AlgorithmOnDims, schedule, stored
+from emu.collective.algorithm import Algorithm, AlgorithmOnDims, compact_schedule, schedule
 from emu.collective.operation import operation
 from emu.collective.schedule import MAX_ROWS, RowsError, Schedule
 from emu.errors import InputError
@@ -196,7 +196,7 @@ def _job(site: Site, wanted: Requirement, name: str, plan: Schedule) -> Collecti
 def _schedule_of(site: Site, wanted: Requirement, name: str) -> Schedule:
     """Return the schedule of an algorithm, with every row stored if there are few rows."""
     asked = wanted.operation, name, len(site.npus), wanted.root, site.grid
-    plan = stored(*asked)
+    plan = compact_schedule(*asked)
     return schedule(*asked) if plan.n_rows_of_all <= LIGHT else plan
 
 

@@ -250,7 +250,7 @@ class CollectiveMove:
         known = KnownBlocks(blocks, payload.block_counts[blocks])
         name = self.operation
         return RankRequest(
-            name, name, pair.input, pair.output, known, [pair.output], reduce=self.reduce, root=self.root, marked=True
+            name, name, pair.input, pair.output, known, [pair.output], reduce=self.reduce, root=self.root, fill_scratch=True
         )
 
 

@@ -5,8 +5,8 @@ from math import inf
 
 import numpy as np
 
-from emu.bound.limit import QUICK, Effort
-from emu.collective.algorithm import AUTO, algorithm, stored
+from emu.bound.limit import QUICK_EFFORT, Effort
+from emu.collective.algorithm import AUTO, algorithm, compact_schedule
 from emu.collective.operation import REDUCING, Operation, operation
 from emu.collective.schedule import Schedule
 from emu.collective.shape import Grid, PartialGrid, Shape, ranks_of, show_shape
@@ -17,7 +17,7 @@ from emu.fabric.run import check_seeds
 from emu.registry import unknown
 from emu.study.choice.site import Site, choosers
 from emu.study.timing import CollectiveJob
-from emu.topology.placement import by_axes, order, switches_add_assumption
+from emu.topology.placement import by_axes, npu_order, switches_add_assumption
 from emu.topology.topology import Topology
 from emu.units import format_time
 
@@ -49,7 +49,7 @@ class BenchRequest:
     dims: Grid = ()  # for an algorithm on a grid, or on some of its places; the topology's where they fit, else the best
     axes: tuple[int, ...] = ()  # of the topology's dims, in which order ranks count them; () = its own order of NPUs
     perturb: int = 0  # over how many perturbations of the starts a chaotic time is spread; 0: none
-    effort: Effort = QUICK  # for bounds, where quick ones leave a gap
+    effort: Effort = QUICK_EFFORT  # for bounds, where quick ones leave a gap
     launch_s: float = 0.0  # that each rank takes before it enters a collective
     engine: EngineChoice = FLUID_ENGINE
 
@@ -75,7 +75,7 @@ class PlacedBench:
         """
         op, dims = self.operation, self.site.grid if grid is None else grid
         shape = algorithm(op.name, name).fit(op.n_ranks, dims)
-        return Case(self, name, dims, shape, stored(op.name, name, op.n_ranks, op.root, dims))
+        return Case(self, name, dims, shape, compact_schedule(op.name, name, op.n_ranks, op.root, dims))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -123,7 +123,7 @@ def place_bench(topology: Topology, request: BenchRequest) -> PlacedBench:
         InputError: A name is unknown, the ranks do not fit, or a size is no whole number of elements.
     """
     item = item_bytes(request.dtype)
-    op = operation(request.operation, len(order(topology)) if request.ranks is None else request.ranks, request.root)
+    op = operation(request.operation, len(npu_order(topology)) if request.ranks is None else request.ranks, request.root)
     if request.dims and ranks_of(request.dims) != op.n_ranks:
         raise must_be("bench", "--dims", f"a grid of the {op.n_ranks} ranks", show_shape(request.dims))
     site = _site(topology, request, op.n_ranks)

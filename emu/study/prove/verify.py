@@ -18,7 +18,7 @@ import numpy as np
 from emu.collective.algorithm import Algorithm
 from emu.collective.claim import Claim
 from emu.collective.integers import check_integers
-from emu.collective.operation import ROOTED, Operation, cut, operation
+from emu.collective.operation import ROOTED, Operation, divide_blocks, operation
 from emu.collective.proof import ProofError, ScheduleFault, prove
 from emu.collective.schedule import MAX_ROWS, RowsError, Schedule
 from emu.collective.shape import PartialGrid, Shape, dims_of, ranks_of, show_shape
@@ -64,7 +64,7 @@ def subject(found: Algorithm, shape: Shape, root: int = 0) -> tuple[Schedule, Op
         RowsError: There are more than 2**24 rows, and no suitable translation is declared.
         InputError: As `Algorithm.schedule`.
     """
-    stored, wanted = found.stored(shape, root), operation(found.operation, ranks_of(shape), root)
+    stored, wanted = found.compact_schedule(shape, root), operation(found.operation, ranks_of(shape), root)
     rows = stored.n_rows_of_all
     if rows > MAX_ROWS:
         return *slot_representatives(stored, wanted), rows
@@ -218,7 +218,7 @@ def _taken_fs(found: Algorithm, claim: Claim, shape: Shape, built: Schedule) -> 
     """Return the ticks that the schedule takes on the claim's ideal fabric."""
     blocks = operation(found.operation, ranks_of(shape)).n_blocks
     block_bytes = _SHARE_BYTES * (sum(built.shares) or built.n_slots // blocks)
-    slots = cut(np.full(blocks, block_bytes), built.n_slots, built.shares)
+    slots = divide_blocks(np.full(blocks, block_bytes), built.n_slots, built.shares)
     classes = range(len(claim.terms(shape)))
     fabric = ideal(
         built,

@@ -49,7 +49,7 @@ def _distinct(events: Events, which: Bool) -> tuple[Events, I64]:
     """Return the distinct computations among the selected events, and how often each occurs."""
     rows = np.flatnonzero(which & (events.kind == Kind.COMPUTE))
     words = np.array(events.dtype, dtype=str)[rows]
-    _, first, times = Orbits.equal(words, *(getattr(events, name)[rows] for name in _SAME))
+    _, first, times = Orbits.by_value(words, *(getattr(events, name)[rows] for name in _SAME))
     return _taken(events, rows[first]), times
 
 

@@ -27,7 +27,7 @@ from emu.study.training.step.packet_step import by_packets, checked, refuse_comp
 from emu.study.training.step.step import Step, TimedTrace, shared_fields
 from emu.study.training.step_choice.algorithm_search import AlgorithmSearch, TimingEffort
 from emu.study.training.timed_step import GeneratedStep, generated_step
-from emu.topology.placement import order
+from emu.topology.placement import npu_order
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.replay.replay import TraceLayout
@@ -54,7 +54,7 @@ class EstimateRequest:
         Raises:
             InputError: The topology has no room for the smallest dp.
         """
-        plan, npus = self.plan, len(order(topology))
+        plan, npus = self.plan, len(npu_order(topology))
         without = plan.world // plan.dp
         parts = _dp_parts(plan)
         room = min(plan.dp, npus // without // parts * parts)

@@ -230,9 +230,9 @@ def _check_link(fault: Fault, topology: Topology) -> None:
     if b in near:
         return
     if not len(near):
-        raise InputError(f"fault: {fault.what} of {topology.name} is not there, as no link leads from {topology.call(a)}")
+        raise InputError(f"fault: {fault.what} of {topology.name} is not there, as no link leads from {topology.node_name(a)}")
     nearest = int(near[np.argmin(np.abs(near - b))])
-    what = f"a link of {topology.name}; {topology.call(a)} has links to {_list_numbers(near)}"
+    what = f"a link of {topology.name}; {topology.node_name(a)} has links to {_list_numbers(near)}"
     raise must_be("fault", f"the link of {str(fault)!r}", what, f"{a}-{b}", f"take {a}-{nearest}, the nearest")
 
 

@@ -17,7 +17,7 @@ from emu.errors import InputError
 from emu.topology.fault_injection.fault import Fault, nic_of
 from emu.topology.placement import without
 from emu.topology.removal import remove_parts
-from emu.topology.topology import FailedParts, Repair, Topology
+from emu.topology.topology import FailedParts, Reaction, Topology
 
 _SHOWN = 3  # NPUs that a message lists
 WHOLE = FailedParts()
@@ -46,7 +46,7 @@ def isolated_npus(topology: Topology, left: Topology, of: I64, ranks: int) -> tu
 
 def isolation_words(topology: Topology, npus: Sequence[int]) -> str:
     """Return a clause that says which NPUs are cut off, for messages."""
-    what = ", ".join(map(topology.call, npus)) if len(npus) <= _SHOWN else f"{len(npus)} NPUs"
+    what = ", ".join(map(topology.node_name, npus)) if len(npus) <= _SHOWN else f"{len(npus)} NPUs"
     are, them = ("is", "it") if len(npus) == 1 else ("are", "them")
     return f"{what} {are} cut off, as no links join {them} to the others"
 
@@ -101,23 +101,23 @@ def machine_state(topology: Topology, faults: Sequence[Fault], ranks: int, was: 
 
 def _set_up(topology: Topology, broken: FailedParts, faults: Sequence[Fault], ranks: int, was: FailedParts) -> MachineState:
     """Return the machine after its system has reacted to failed parts, with the ranks placed on NPUs that work."""
-    mended = _repair(topology, broken, ranks, was)
-    of = column(np.arange(topology.n_nodes) if mended.of is None else mended.of, np.int64)
-    found = _slowed(mended.topology, _slow_links(topology, faults), of)
+    reaction = _reaction(topology, broken, ranks, was)
+    of = column(np.arange(topology.n_nodes) if reaction.of is None else reaction.of, np.int64)
+    found = _slowed(reaction.topology, _slow_links(topology, faults), of)
     lost = np.flatnonzero(np.isin(of[: found.n_npus], [node for node in broken.nodes if node < topology.n_npus]))
     placed = found.place(ranks, lost)
     if len(lost):
         idle = np.setdiff1d(np.arange(found.n_npus), np.concatenate((placed, lost)))
         found = replace(found, placer=partial(without, np.concatenate((placed, idle))))
     npus = column(of[placed], np.int64)
-    return MachineState(found, broken, mended.took_fs, mended.told, of, npus, speeds(npus, faults))
+    return MachineState(found, broken, reaction.took_fs, reaction.told, of, npus, speeds(npus, faults))
 
 
-def _repair(topology: Topology, broken: FailedParts, ranks: int, was: FailedParts) -> Repair:
+def _reaction(topology: Topology, broken: FailedParts, ranks: int, was: FailedParts) -> Reaction:
     """Return the system's reaction to failed parts; if all parts work again, that is the original topology."""
     if broken == was == WHOLE:
-        return Repair(topology, 0, "")
-    found = (topology.mender or detour)(topology, broken, ranks, was)
+        return Reaction(topology, 0, "")
+    found = (topology.fault_handler or detour)(topology, broken, ranks, was)
     return found if broken != WHOLE else replace(found, topology=topology, of=None)
 
 
@@ -175,10 +175,10 @@ def _cables_of(topology: Topology, fault: Fault) -> list[tuple[int, int]]:
     return list(nic_of(topology, fault.at[0])) if fault.part == "nic" else []
 
 
-def detour(topology: Topology, broken: FailedParts, ranks: int, was: FailedParts = WHOLE) -> Repair:
+def detour(topology: Topology, broken: FailedParts, ranks: int, was: FailedParts = WHOLE) -> Reaction:
     """Return the default reaction to failed parts: other routes that avoid them (`remove_parts`)."""
     told = "routes lead round it; no source says how long that takes: 0 s"
-    return Repair(remove_parts(topology, nodes=broken.nodes, links=rows_of(topology, broken.cables)), 0, told)
+    return Reaction(remove_parts(topology, nodes=broken.nodes, links=rows_of(topology, broken.cables)), 0, told)
 
 
 def rows_of(topology: Topology, cables: Sequence[tuple[int, int]]) -> I64:

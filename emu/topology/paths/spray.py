@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from emu.arrays import I32, I64, Bool, column, ramps, spread
+from emu.arrays import I32, I64, Bool, column, even_sample, ramps
 from emu.errors import InputError, SplitError, must_be
 from emu.topology.builders.route_parts import interleave, take_turns
 from emu.topology.topology import Router, Routes, Spray, Topology
@@ -211,7 +211,7 @@ def _pairs_near(topology: Topology, spray: Spray, dead: Bool) -> tuple[I64, I64]
         near[src[near[dst]]] = True
     close = np.flatnonzero(near[: topology.n_npus])
     half = min(_SAMPLED, max(2, isqrt(_TOGETHER // spray.most) // 2))
-    npus = np.unique(np.concatenate([spread(topology.n_npus, half), close[spread(len(close), half)]]))
+    npus = np.unique(np.concatenate([even_sample(topology.n_npus, half), close[even_sample(len(close), half)]]))
     a, b = (grid.ravel() for grid in np.meshgrid(npus, npus))
     return column(a[a != b], np.int64), column(b[a != b], np.int64)
 

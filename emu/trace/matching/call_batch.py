@@ -14,7 +14,7 @@ import numpy as np
 
 from emu.arrays import I64
 from emu.collective.algorithm import AlgorithmOnDims, Choice, Request
-from emu.equivalence import Orbits, turns
+from emu.equivalence import Orbits, occurrence_numbers
 from emu.trace.matching.role_requests import MESSAGE, CallSpec, MatchedCalls
 from emu.trace.trace import Group
 
@@ -177,19 +177,19 @@ def _key_numbers(
 def _batch_key(ask: CallSpec, communicator: int, group: Group, choice: Choice) -> BatchKey:
     if ask.name == MESSAGE:
         return BatchKey(communicator, None, MESSAGE, 2, 0, ask.size_bytes, 0, b"")
-    served = choice.served(ask.request(group))
+    served = choice.algorithm_for(ask.request(group))
     return BatchKey(communicator, served, ask.name, len(group.ranks), ask.root, ask.size_bytes, ask.elements, ask.blocks)
 
 
 def _batches(table: CallTable, n_groups: int) -> I64:
     """Return [M] the batch number of each call; batches are numbered by their first call."""
-    met = turns(table.what * n_groups + table.number)  # which all members of a collective have as often
-    return Orbits.equal(table.what, np.where(table.level < 0, met, table.level)).in_order().number
+    met = occurrence_numbers(table.what * n_groups + table.number)  # which all members of a collective have as often
+    return Orbits.by_value(table.what, np.where(table.level < 0, met, table.level)).in_order().number
 
 
 def _requests(table: CallTable, calls: Sequence[MatchedCalls], groups: Sequence[Group]) -> Iterator[tuple[int, Request]]:
     """Yield each different request for a collective, with the index of the first call that it belongs to."""
     together = np.flatnonzero(table.level < 0)
-    first = Orbits.equal(table.number[together], table.ask[together]).in_order().first  # a group is of one kind
+    first = Orbits.by_value(table.number[together], table.ask[together]).in_order().first  # a group is of one kind
     for at in together[first].tolist():
         yield at, calls[table.kind[at]].asks[table.ask[at]].request(groups[table.number[at]])

@@ -156,7 +156,7 @@ class _GroupCollectives(NamedTuple):
         number = {block: i for i, block in enumerate(dict.fromkeys(blocks))}
         packed = np.array([number[block] for block in blocks], np.int64)
         different = first.name, first.root, first.size_bytes, first.elements, first.dtype, packed
-        ask, at, _ = Orbits.equal(*different).in_order()
+        ask, at, _ = Orbits.by_value(*different).in_order()
         names, columns = self.requests.names, first.take(at)
         name, dtype = ([names[i] for i in of] for of in (columns.name.tolist(), columns.dtype.tolist()))
         sizes = (c.tolist() for c in (columns.root, columns.size_bytes, columns.elements))
@@ -206,7 +206,7 @@ class _Queues(NamedTuple):
         pairs = self._pairs()
         pairs = pairs[~self._in_setup(pairs)]
         size = self.requests.size_bytes[pairs[:, 0]]
-        ask, at, _ = Orbits.equal(size).in_order()
+        ask, at, _ = Orbits.by_value(size).in_order()
         asks = tuple(CallSpec(MESSAGE, 0, each, 0, "", b"") for each in size[at].tolist())
         return MatchedCalls(self.groups.numbers, self.groups.ranks, self.requester[pairs], self.requests.row[pairs], ask, asks)
 

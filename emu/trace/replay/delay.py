@@ -68,15 +68,15 @@ class Delay:
 
 def members_of(piece: LoweredSchedule) -> I64:
     """Return [groups, ranks] the participant number of each rank in a lowered schedule; the others are helpers."""
-    return np.arange(piece.alike.size).reshape(-1, piece.schedule.n_participants)[:, : piece.schedule.n_ranks]
+    return np.arange(piece.orbit.size).reshape(-1, piece.schedule.n_participants)[:, : piece.schedule.n_ranks]
 
 
 def delay_of(piece: LoweredSchedule) -> Delay | None:
     """Return the delay of a collective; None where members start or leave at different times, or groups share a link."""
     alone, members = run_graph(piece.graph), members_of(piece)
-    alike = piece.alike[members]
-    number, stands, _ = Orbits.equal(alike.min(axis=1))
-    leaves, begins = alone.end_fs[piece.exit[members]], _begins(piece, alone)[alike]
+    orbit = piece.orbit[members]
+    number, stands, _ = Orbits.by_value(orbit.min(axis=1))
+    leaves, begins = alone.end_fs[piece.exit[members]], _begins(piece, alone)[orbit]
     found = Delay(piece, alone, np.repeat(number, piece.schedule.n_participants), int(begins.flat[0]), leaves[stands, 0])
     together = (leaves == leaves[:, :1]).all() and (begins == found.head_fs).all()
     links = found.links()[0]
@@ -85,9 +85,9 @@ def delay_of(piece: LoweredSchedule) -> Delay | None:
 
 def _begins(piece: LoweredSchedule, alone: Timeline) -> I64:
     """Return the start of the first message of each class of equivalent participants; -1 for a class that sends none."""
-    begins = np.full(int(piece.alike.max(initial=0)) + 1, np.iinfo(np.int64).max)
+    begins = np.full(int(piece.orbit.max(initial=0)) + 1, np.iinfo(np.int64).max)
     for end in (piece.graph.owner[: len(piece.receiver)], piece.receiver):
-        np.minimum.at(begins, piece.alike[end], alone.start_fs[: len(end)])
+        np.minimum.at(begins, piece.orbit[end], alone.start_fs[: len(end)])
     return np.where(begins == np.iinfo(np.int64).max, -1, begins)
 
 
@@ -116,7 +116,7 @@ def delays_of(pieces: Mapping[K, LoweredSchedule], collectives: Iterable[K]) -> 
 def _crossings_of(piece: LoweredSchedule, groups: dict[bytes, int]) -> I64:
     """Return [2, any] links and the number of the group that crosses each; new groups are added to `groups`."""
     size = piece.schedule.n_participants
-    number = np.array([groups.setdefault(row.tobytes(), len(groups)) for row in piece.laid.nodes], np.int64)
+    number = np.array([groups.setdefault(row.tobytes(), len(groups)) for row in piece.placed.nodes], np.int64)
     owner = piece.graph.owner[piece.graph.hop_task]
     return np.unique(np.stack((piece.graph.hop_link, number[owner // size])), axis=1)
 
@@ -180,7 +180,7 @@ def links_were_exclusive(placed: Sequence[tuple[Delay, int]], graph: Graph, time
     for delay, at in firsts.items():
         link, of = delay.links()
         tasks = np.add.outer(at, np.arange(len(delay.length_fs)))
-        room = np.broadcast_to(where[link[Orbits.equal(of).first]], tasks.shape)
+        room = np.broadcast_to(where[link[Orbits.by_value(of).first]], tasks.shape)
         columns = room, timeline.start_fs[tasks], timeline.end_fs[tasks], np.ones_like(room)
         parts.append(np.stack([c.ravel() for c in columns]))
     return _exclusive(*np.concatenate(parts, axis=1))
@@ -194,7 +194,7 @@ def _connected_links(delays: Iterable[Delay], n_links: int) -> tuple[I64, Bool]:
     one, other, crossed = [np.empty(0, np.int64)], [np.empty(0, np.int64)], np.zeros(n_links, np.bool_)
     for link, of in (delay.links() for delay in delays):
         one.append(link)
-        other.append(link[Orbits.equal(of).first][of])
+        other.append(link[Orbits.by_value(of).first][of])
         crossed[link] = True
     return components(n_links, np.concatenate(one), np.concatenate(other)), crossed
 

@@ -29,14 +29,14 @@ class TurnOrder(NamedTuple):
 
 
 def add_turns(
-    builder: EventBuilder, topology: Topology, laid: Sequence[PlacedSchedule], firsts: I64, order: TurnOrder | None
+    builder: EventBuilder, topology: Topology, placed: Sequence[PlacedSchedule], firsts: I64, order: TurnOrder | None
 ) -> None:
     """Add the turns of all switches, each after the messages before it and before the messages after it.
 
     Args:
         builder: The graph with all messages.
         topology: The topology, whose switches may turn.
-        laid: [B] the placed schedule of each batch, of one call on one group, lowered without turns.
+        placed: [B] the placed schedule of each batch, of one call on one group, lowered without turns.
         firsts: [B] the task of the first message of each.
         order: The order of turns; None: switches do not turn.
 
@@ -46,21 +46,21 @@ def add_turns(
     circuits = topology.circuits
     if circuits is None or order is None:
         return
-    turns = _turns(circuits, laid, firsts, order)
+    turns = _turns(circuits, placed, firsts, order)
     tasks = builder.tasks(np.full(turns.total, circuits.switching_fs))
     (turn, earlier), (later, awaited) = turns.before, turns.after
     builder.wait(tasks[turn], earlier)
     builder.wait(later, tasks[awaited])
 
 
-def _turns(circuits: Circuits, laid: Sequence[PlacedSchedule], firsts: I64, order: TurnOrder) -> SwitchTurns:
+def _turns(circuits: Circuits, placed: Sequence[PlacedSchedule], firsts: I64, order: TurnOrder) -> SwitchTurns:
     """Return the turns between the messages of all batches; see `add_turns` for the arguments."""
-    needed = {each: _needs(circuits, each) for each in dict.fromkeys(laid)}
-    place = np.empty(len(laid), np.int64)
-    place[np.argsort(order.met_fs, kind="stable")] = np.arange(len(laid))
+    needed = {each: _needs(circuits, each) for each in dict.fromkeys(placed)}
+    place = np.empty(len(placed), np.int64)
+    place[np.argsort(order.met_fs, kind="stable")] = np.arange(len(placed))
     most = max((switch.shape[1] for switch, _ in needed.values()), default=0)
     parts = []
-    for number, each in enumerate(laid):
+    for number, each in enumerate(placed):
         switch, state = needed[each]
         rounds = each.classes.messages.when.astype(np.int64)
         tasks = firsts[number] + np.arange(len(rounds))
@@ -75,14 +75,14 @@ def _turns(circuits: Circuits, laid: Sequence[PlacedSchedule], firsts: I64, orde
     return turns_of(column(np.concatenate(message), np.int32), column(rank.ravel(), np.int32), np.concatenate(switches), joined)
 
 
-def _needs(circuits: Circuits, laid: PlacedSchedule) -> tuple[I64, I64]:
+def _needs(circuits: Circuits, placed: PlacedSchedule) -> tuple[I64, I64]:
     """Return [M, Q] the switches that the messages of a request need (-1: none), and [M, Q] the states of these.
 
     Raises:
         TornError: Messages of one round need one switch in two states.
     """
-    messages, node = laid.classes.messages, laid.nodes[0]
-    key = laid.key * CHANNELS + messages.channel.astype(np.int64)
+    messages, node = placed.classes.messages, placed.nodes[0]
+    key = placed.key * CHANNELS + messages.channel.astype(np.int64)
     switch, state = circuits.needs(
         column(node[messages.src], np.int64), column(node[messages.dst], np.int64), column(key, np.int64)
     )

@@ -35,7 +35,7 @@ class BusyLink:
 def busiest(shares: F64, topology: Topology, most: int = 3) -> tuple[BusyLink, ...]:
     """Return the links with the largest shares [L], at most `most`; idle links are left out."""
     order = np.lexsort((np.arange(len(shares)), -shares.round(9)))[:most]  # a share is a sum: its last digits are chance
-    ends = [(topology.call(int(topology.links.src[i])), topology.call(int(topology.links.dst[i]))) for i in order]
+    ends = [(topology.node_name(int(topology.links.src[i])), topology.node_name(int(topology.links.dst[i]))) for i in order]
     return tuple(BusyLink(int(i), *names, float(shares[i])) for i, names in zip(order, ends, strict=True) if shares[i] > 0)
 
 

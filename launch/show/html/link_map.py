@@ -51,9 +51,9 @@ def _full_map(topology: Topology, shares: F64) -> SimpleNamespace:
     near = min(points, _FAR_PT)
     npu_size, switch_size = (node_size_pt(some, near) / near for some in (drawing.at[:n], drawing.at))
     colours = switch_colours(topology)
-    marks = [(npu_size, 0.5, NPU, topology.call(i)) for i in range(n)]
+    marks = [(npu_size, 0.5, NPU, topology.node_name(i)) for i in range(n)]
     for i, kind in enumerate(switch_names(topology), n):
-        marks.append((switch_size, 0.1, colours[kind], topology.call(i) + (f", {kind}" if kind != "switch" else "")))
+        marks.append((switch_size, 0.1, colours[kind], topology.node_name(i) + (f", {kind}" if kind != "switch" else "")))
     nodes = [
         _node(at, (size, size, turn * size), colour, told, _number_line(str(i), at, size, points))
         for i, (at, (size, turn, colour, told)) in enumerate(zip(drawing.at, marks, strict=True))

@@ -31,7 +31,7 @@ def find_node(topology: Topology, word: str) -> int:
         return int(word)
     if is_number or topology.names is None:
         raise must_be("show topology", "--route", f"numbers of 0..{topology.n_nodes - 1}, the nodes of {topology.name}", word)
-    named = {topology.call(node): node for node in range(topology.n_nodes)}
+    named = {topology.node_name(node): node for node in range(topology.n_nodes)}
     if word not in named:
         raise unknown("node", word, named)
     return named[word]
@@ -42,7 +42,7 @@ def routes_table(topology: Topology, src: int, dst: int) -> str:
     ways = paths_between(topology, src, dst)
     count = sum(bool(way.channels) for way in ways)
     taken = "1 way is taken" if count == 1 else f"{count} ways are taken"
-    title = f"{topology.call(src)} to {topology.call(dst)} on {topology.name}: {taken} by {CHANNELS_ASKED} channels"
+    title = f"{topology.node_name(src)} to {topology.node_name(dst)} on {topology.name}: {taken} by {CHANNELS_ASKED} channels"
     head = ("channels", "share", "links", "rates", "latency", "way")
     is_sprayed = topology.spray is not None and max(src, dst) < topology.n_npus
     shown = ways[:_MOST_SPRAYED] if is_sprayed else ways
@@ -59,7 +59,7 @@ def _cells(topology: Topology, way: PairPath) -> tuple[str, ...]:
         " ".join(map(str, hops)),
         ", ".join(dict.fromkeys(map(format_bandwidth, links.bandwidth_Bps[hops].tolist()))),
         format_time(seconds(int(links.latency_fs[hops].sum()))),
-        " > ".join(map(topology.call, way.nodes)),
+        " > ".join(map(topology.node_name, way.nodes)),
     )
 
 
@@ -75,12 +75,12 @@ def routes_as_json(topology: Topology, src: int, dst: int) -> dict[str, object]:
     """Return the routes as JSON fields; bandwidths and latencies are of each link in order."""
     return {
         "topology": topology.name,
-        "from": topology.call(src),
-        "to": topology.call(dst),
+        "from": topology.node_name(src),
+        "to": topology.node_name(dst),
         "channels_asked": CHANNELS_ASKED,
         "ways": [
             {
-                "nodes": [topology.call(node) for node in way.nodes],
+                "nodes": [topology.node_name(node) for node in way.nodes],
                 "links": way.links,
                 "bandwidth_Bps": topology.links.bandwidth_Bps[list(way.links)],
                 "latency_s": [seconds(int(t)) for t in topology.links.latency_fs[list(way.links)]],

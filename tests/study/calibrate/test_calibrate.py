@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from emu.backend.rank.count import Count, Operator
+from emu.backend.rank.operator_counter import Operator, OperatorCounter
 from emu.errors import InputError
 from emu.study import probe
 from emu.study.calibrate import calibrate, fit, seconds_of
@@ -151,7 +151,7 @@ def test_every_kernel_of_a_step_is_timed_by_itself_in_the_order_of_the_step():
     """The counting mode sees the same step, and each call takes a few microseconds at least."""
     step, seen = step_of(TINY, "cpu", "float32"), []
     step()
-    with Count(seen.append):
+    with OperatorCounter(seen.append):
         step()
     ran = run(TINY, "cpu", "float32")
     assert [operator for operator, _ in ran.kernels] == seen

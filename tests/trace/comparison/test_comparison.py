@@ -25,7 +25,7 @@ def recorded(words):
     """The steady step alone of a tiny model trained by a plan."""
     plan = parse_plan(words, global_batch=4, seq=8)
     program = Program(TWO_LAYERS, plan, read_text(), 4, 0, 1e-3)
-    _, trace = LocalCluster().record(plan.world, Choice.parse(()), program)
+    _, trace = LocalCluster().run_traced(plan.world, Choice.parse(()), program)
     step = equal_steps(trace)[0][-1]
     return replace(trace, events=tuple(chosen(e, np.flatnonzero(e.step == step)) for e in trace.events))
 

@@ -22,7 +22,7 @@ from emu.fabric.engine.packets.packet_layout import (
     LOSSY,
     N_FREE,
     N_FREE_EVENTS,
-    N_REG,
+    N_SCALARS,
     NEXT_SAMPLE,
     NONE,
     PACKET,
@@ -109,7 +109,7 @@ def lay_out(graph: Graph, topology: Topology, network: PacketNetwork, seed: int,
         **_starts(graph.n_tasks),
         **_wheel(graph.n_links),
         **_logs(graph.n_links * ways.n_lanes),
-        reg=_registers(seed, graph, topology, network),
+        scalars=_registers(seed, graph, topology, network),
     )
 
 
@@ -240,14 +240,14 @@ def _latencies(graph: Graph, topology: Topology) -> I64:
 
 
 def _registers(seed: int, graph: Graph, topology: Topology, network: PacketNetwork) -> I64:
-    """Return the scalar counters of the engine (`reg`) before its first event."""
-    reg = np.zeros(N_REG, np.int64)
-    reg[FREE], reg[N_FREE], reg[TOO_LATE] = 0, _ROOM, NONE
-    reg[FREE_EVENT], reg[N_FREE_EVENTS] = 2 * graph.n_links, _ROOM
-    reg[SHIFT] = _shift(graph, topology, network, n_buckets(graph.n_links))
-    reg[SEED] = np.random.default_rng(seed).integers(1, MAX_TICKS)
-    reg[SAMPLE_FS], reg[NEXT_SAMPLE] = _FIRST_SAMPLE_FS, _FIRST_SAMPLE_FS
-    return reg
+    """Return the scalars of the engine, such as its counts, before its first event."""
+    scalars = np.zeros(N_SCALARS, np.int64)
+    scalars[FREE], scalars[N_FREE], scalars[TOO_LATE] = 0, _ROOM, NONE
+    scalars[FREE_EVENT], scalars[N_FREE_EVENTS] = 2 * graph.n_links, _ROOM
+    scalars[SHIFT] = _shift(graph, topology, network, n_buckets(graph.n_links))
+    scalars[SEED] = np.random.default_rng(seed).integers(1, MAX_TICKS)
+    scalars[SAMPLE_FS], scalars[NEXT_SAMPLE] = _FIRST_SAMPLE_FS, _FIRST_SAMPLE_FS
+    return scalars
 
 
 def _packets(n: int, first: int, behind: int) -> NDArray[np.void]:
@@ -318,19 +318,19 @@ def _position_in_row(start: I64) -> I32:
 
 def grow(engine: PacketEngine) -> PacketEngine:
     """Return the engine with room for twice as many packets and events."""
-    reg, n = engine.reg, len(engine.packets)
-    packets = _packets(2 * n, 0, int(reg[FREE]))
+    scalars, n = engine.scalars, len(engine.packets)
+    packets = _packets(2 * n, 0, int(scalars[FREE]))
     packets[:n] = engine.packets
-    reg[FREE], reg[N_FREE] = n, reg[N_FREE] + n
+    scalars[FREE], scalars[N_FREE] = n, scalars[N_FREE] + n
     return engine._replace(packets=packets, **_more_events(engine))
 
 
 def _more_events(engine: PacketEngine) -> dict[str, Any]:
     """Return the arrays of events with twice as many entries, of which the new half is free."""
-    reg, n, more = engine.reg, len(engine.event_time), len(engine.event_time)
+    scalars, n, more = engine.scalars, len(engine.event_time), len(engine.event_time)
     follows = np.concatenate((engine.event_next, np.arange(n + 1, n + more + 1, dtype=np.int32)))
-    follows[-1] = reg[FREE_EVENT]
-    reg[FREE_EVENT], reg[N_FREE_EVENTS] = n, reg[N_FREE_EVENTS] + more
+    follows[-1] = scalars[FREE_EVENT]
+    scalars[FREE_EVENT], scalars[N_FREE_EVENTS] = n, scalars[N_FREE_EVENTS] + more
     longer = {
         name: np.concatenate((old, np.zeros_like(old)))
         for name, old in (("event_time", engine.event_time), ("event_what", engine.event_what))

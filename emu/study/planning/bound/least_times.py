@@ -24,7 +24,7 @@ from emu.dtypes import item_bytes
 from emu.errors import InputError
 from emu.fabric.floor import least_fs
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
-from emu.fabric.rounds import message_count
+from emu.fabric.rounds import group_message_count
 from emu.memo import kept_by
 from emu.model.generate.generate import members
 from emu.model.generate.item import Ask
@@ -41,7 +41,7 @@ from emu.topology.facts.facts import routes_spread
 from emu.topology.topology import Topology
 from emu.trace.matching.call_batch import BatchKey
 from emu.trace.matching.role_requests import MESSAGE
-from emu.trace.replay.replay import lay_request
+from emu.trace.replay.replay import place_request
 from emu.units import TICKS_PER_S
 
 
@@ -257,7 +257,7 @@ class _Fabric(ServedFabric):
 
     def laid(self, parts: Sequence[RequestPart]) -> list[PlacedSchedule]:
         """Return the placed schedule of each part."""
-        return [lay_request(part.what, self.topology, part.ranks) for part in parts]
+        return [place_request(part.what, self.topology, part.ranks) for part in parts]
 
     def least(self, asked: DistinctRequest, laid: Sequence[PlacedSchedule]) -> LeastTime:
         """Return the least time of a request for a rank, by the placed schedules that `laid` returns."""
@@ -286,7 +286,7 @@ def _least_over_algorithms(asked: DistinctRequest, fabric: _Fabric) -> LeastTime
     """Return the least time of a request over all algorithms that may serve it."""
     parts = fabric.parts(asked)
     laid = fabric.laid(parts)
-    heavy = asked.name != MESSAGE and message_count(laid) > LIGHT
+    heavy = asked.name != MESSAGE and group_message_count(laid) > LIGHT
     if heavy and len(asked.ranks) > 1:
         return _least_over_algorithms(replace(asked, ranks=asked.choosing[:1], choosing=asked.choosing[:1]), fabric)
     few = fabric.fewest(asked)

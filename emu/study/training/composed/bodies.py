@@ -190,7 +190,7 @@ def _representative_links(once: Sequence[IsolatedRequest], kinds: Sequence[Hasha
         n_kinds[links] += 1 + any(each.goes_on for each in alike)
     shared = np.flatnonzero(n_kinds > 1)
     by_total = shared[np.argsort(-total_s[shared], kind="stable")]
-    first = Orbits.equal(crossing_codes(crossed, len(total_s))[by_total]).in_order().first
+    first = Orbits.by_value(crossing_codes(crossed, len(total_s))[by_total]).in_order().first
     found = by_total[first[:_MOST]]
     return column(found[undominated(_busy_seconds(found, once, len(total_s)).T)], np.int64)
 

@@ -42,7 +42,7 @@ def _traffic(step: StepOnFabric, number: int) -> TimedGraph:
     """
     builder, keys = Builder(step.topology.capacity_Bps), [np.empty(0, np.int64)]
     for _, piece in step.messages_of(number):
-        nobody = np.full(piece.alike.size, -1)
+        nobody = np.full(piece.orbit.size, -1)
         builder.piece(piece, nobody, nobody)
         keys.append(piece.route_keys)
     graph = builder.graph()

@@ -15,17 +15,17 @@ from emu.collective.operation import ROOTED
 from emu.fabric.build import Builder
 from emu.fabric.graph import Graph
 from emu.fabric.ideal import link_clusters_of
-from emu.fabric.job_symmetry import domain_of
+from emu.fabric.job_symmetry import orbits_of_job
 from emu.fabric.lower import LoweredSchedule, delay_entries, lower_placed
-from emu.fabric.lowering.classes import Domain
+from emu.fabric.lowering.classes import JobOrbits
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
-from emu.fabric.rounds import message_count, rounds_of
+from emu.fabric.rounds import group_message_count, rounds_of
 from emu.fabric.run import run_graph
 from emu.study.training.composed.place_requests import DistinctRequest
 from emu.study.training.composed.request_parts import RequestPart
 from emu.topology.topology import Topology, cached_by_topology
 from emu.trace.matching.call_batch import BatchKey
-from emu.trace.replay.replay import lay_request
+from emu.trace.replay.replay import place_request
 from emu.units import TICKS_PER_S
 
 LIGHT = 2**15  # tasks up to which a request of each size is timed by itself
@@ -190,17 +190,17 @@ def time_isolated(
         known: Clusters that were timed before on this topology with this launch time; new ones are added.
 
     Raises:
-        InputError: As `lay_request` and `lower_placed`.
+        InputError: As `place_request` and `lower_placed`.
     """
-    what, laid = parts[0].what, [lay_request(part.what, topology, placement[part.ranks]) for part in parts]
-    domain = domain_of(topology, np.concatenate([placement[part.ranks].ravel() for part in parts]), laid)
+    what, laid = parts[0].what, [place_request(part.what, topology, placement[part.ranks]) for part in parts]
+    domain = orbits_of_job(topology, np.concatenate([placement[part.ranks].ravel() for part in parts]), laid)
     if domain is None and not topology.circuits:
         once = _time_clusters(parts, laid, launch_fs, known)
     else:
         every, together = np.arange(len(topology.links)), np.zeros(sum(len(each.nodes) for each in laid), np.int64)
         number = every if domain is None else domain.links.number
         once = _request_time(_timed(laid, together, [number], what, domain, launch_fs), [every], what)
-    return once._replace(messages=message_count(laid))
+    return once._replace(messages=group_message_count(laid))
 
 
 def _time_clusters(
@@ -216,7 +216,7 @@ def _time_clusters(
     new: dict[Hashable, int] = {key: i for i, key in reversed(list(enumerate(keys))) if key not in known}
     if new:
         wanted, links = np.isin(cluster, list(new.values())), [found[i][1] for i in sorted(new.values())]
-        heavy = message_count(_with_groups(laid, wanted)) > HEAVY
+        heavy = group_message_count(_with_groups(laid, wanted)) > HEAVY
         if heavy and (bounded := _bounded(laid, what, launch_fs, HEAVY, ROUNDS)) is not None:
             return bounded
         of_group = np.unique(cluster[wanted], return_inverse=True)[1]
@@ -230,7 +230,7 @@ def _bounded(laid: Sequence[PlacedSchedule], what: BatchKey, launch_fs: int, lig
 
     None is returned if the request has at most `light` messages, more than `rounds` rounds, or bounds that lie far apart.
     """
-    messages = message_count(laid)
+    messages = group_message_count(laid)
     if messages <= light or what.served is None or what.name in ROOTED:
         return None
     known = rounds_of(laid, rounds)
@@ -250,7 +250,7 @@ def _with_groups(laid: Sequence[PlacedSchedule], wanted: Bool) -> list[PlacedSch
 
 
 def _timed(
-    laid: Sequence[PlacedSchedule], cluster: I64, links: Sequence[I64], what: BatchKey, domain: Domain | None, launch_fs: int
+    laid: Sequence[PlacedSchedule], cluster: I64, links: Sequence[I64], what: BatchKey, domain: JobOrbits | None, launch_fs: int
 ) -> list[_ClusterTime]:
     """Return the time of each link cluster, computed from one graph of all groups.
 
@@ -291,12 +291,12 @@ def _side_by_side(pieces: Sequence[LoweredSchedule]) -> tuple[Graph, I64, I64]:
     Returns:
         The graph, the group of each participant, and the task with which each participant leaves.
     """
-    shapes = [piece.laid.nodes.shape for piece in pieces]
+    shapes = [piece.placed.nodes.shape for piece in pieces]
     of_group = np.repeat(np.arange(sum(n for n, _ in shapes)), np.repeat([size for _, size in shapes], [n for n, _ in shapes]))
     if len(pieces) == 1:
         return pieces[0].graph, of_group, pieces[0].exit.astype(np.int64)
-    builder, nobody = Builder(pieces[0].graph.capacity_Bps), [np.full(piece.alike.size, -1) for piece in pieces]
-    who = np.split(np.arange(len(of_group)), np.cumsum([piece.alike.size for piece in pieces])[:-1])
+    builder, nobody = Builder(pieces[0].graph.capacity_Bps), [np.full(piece.orbit.size, -1) for piece in pieces]
+    who = np.split(np.arange(len(of_group)), np.cumsum([piece.orbit.size for piece in pieces])[:-1])
     firsts = [builder.piece(piece, own, none) for piece, own, none in zip(pieces, who, nobody, strict=True)]
     exits = np.concatenate([first + piece.exit for first, piece in zip(firsts, pieces, strict=True)])
     return builder.graph(), of_group, exits.astype(np.int64)

@@ -12,7 +12,7 @@ import numpy as np
 
 from emu.arrays import I64, Bool, column
 from emu.collective.algorithm import Request
-from emu.equivalence import Orbits, components, turns
+from emu.equivalence import Orbits, components, occurrence_numbers
 from emu.errors import must_be
 from emu.study.training.composed.representatives import Representatives
 from emu.trace.matching.matcher import members_of_calls
@@ -67,7 +67,7 @@ class PlaceRequests:
     @cached_property
     def turn_in_place(self) -> I64:
         """[N] the position of each rank among the ranks of its place."""
-        return turns(self.representatives.place_of_rank)
+        return occurrence_numbers(self.representatives.place_of_rank)
 
     def members(self, number: int, place: int) -> tuple[int, ...]:
         """Return the real ranks of a group, at one place, for which a group of the representatives stands.
@@ -98,7 +98,7 @@ def place_requests(representatives: Representatives) -> PlaceRequests:
     first[call[::-1]] = np.arange(len(call))[::-1]
     axis, together, src, dst = ends
     what = together, axis, src, dst, each.name, each.dtype, each.root, each.size_bytes, each.elements, number
-    request, one, _ = Orbits.equal(*(c[first] for c in what))
+    request, one, _ = Orbits.by_value(*(c[first] for c in what))
     at = first[one]
     examples = zip(ends[:, at].T.tolist(), zip(*each.take(at), strict=True), number[at].tolist(), strict=True)
     different = (
@@ -114,7 +114,7 @@ def place_requests(representatives: Representatives) -> PlaceRequests:
 
 def _first_of_meeting_places(places: I64, n_places: int) -> I64:
     """Return [P] for each place of the pipeline the first place with which its ranks share groups of an axis."""
-    together = Orbits.equal(components(n_places, np.repeat(places[:, 0], places.shape[1]), places))
+    together = Orbits.by_value(components(n_places, np.repeat(places[:, 0], places.shape[1]), places))
     return together.first[together.number]
 
 
@@ -216,7 +216,9 @@ def _calls(trace: Trace, asked: RoleRequests, meets: Sequence[I64], each: Reques
     """
     axis, _, src, dst = ends
     peer = np.where((dst < 0) | (each.kind == Kind.RECV), src, dst)
-    member = np.array([turns(of_axis) for of_axis in meets], dtype=np.int64).reshape(len(meets), -1 if meets else 1)[axis, peer]
+    member = np.array([occurrence_numbers(of_axis) for of_axis in meets], dtype=np.int64).reshape(
+        len(meets), -1 if meets else 1
+    )[axis, peer]
     far = np.maximum(-1 - dst, 0)  # messages of a ring that go equally far have tags of their own
     roots, tags = np.where(src >= 0, member, each.root), each.tag - far * (1 + each.tag.max(initial=0))
     sizes = np.cumsum([len(own.row) for own in asked.roles])[:-1]

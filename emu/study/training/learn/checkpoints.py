@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from emu.backend.rank.count import pause_counting
+from emu.backend.rank.operator_counter import pause_counting
 from emu.errors import InputError
 from emu.files import make_folder, write_file
 from emu.model.model import Model

@@ -25,8 +25,8 @@ LOSS_TOLERANCE = 1e-5
 GRADIENT_TOLERANCE = 1e-4
 _ROUNDING = float(np.finfo(np.float32).eps)
 
-RunOn = Callable[[int, Choice, Callable[[int], RankOutcome]], tuple[list[RankOutcome], Trace]]  # as `Cluster.record`
-on_threads: RunOn = LocalCluster().record
+RunOn = Callable[[int, Choice, Callable[[int], RankOutcome]], tuple[list[RankOutcome], Trace]]  # as `Cluster.run_traced`
+on_threads: RunOn = LocalCluster().run_traced
 
 
 @dataclass(frozen=True, slots=True)

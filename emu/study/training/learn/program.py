@@ -18,7 +18,7 @@ from torch.nn import functional
 from torch.optim import Optimizer
 
 from emu.arrays import I64
-from emu.backend.rank.count import pause_counting, track
+from emu.backend.rank.operator_counter import pause_counting, track
 from emu.backend.rank.record import declare_equal_work, without_recording
 from emu.errors import InputError, LostError, must_be
 from emu.files import read_input

@@ -41,9 +41,9 @@ def with_choice(trace: Trace, choice: Choice) -> Trace:
     """
     asked = {e.name[i] for e in trace.events for i in range(len(e)) if e.kind[i] == Kind.COLLECTIVE and e.step[i]}
     differs = choice.chooser or any(word != operation_of(word) for word in choice.by_operation)
-    rows = [[*request, str(choice.served(request))] for request in (collective_requests(trace) if differs else ())]
+    rows = [[*request, str(choice.algorithm_for(request))] for request in (collective_requests(trace) if differs else ())]
     fixed = asked.difference(operation for operation, *_ in rows)
-    words = " ".join(f"{operation}={choice.served(Request(operation, ()))}" for operation in sorted(fixed))
+    words = " ".join(f"{operation}={choice.algorithm_for(Request(operation, ()))}" for operation in sorted(fixed))
     noted = ((_ALGORITHMS, words), *([(_REQUESTS, json.dumps(rows))] if rows else []))
     return replace(trace, meta=(*trace.meta, *noted))
 
@@ -88,7 +88,7 @@ def served_otherwise(trace: Trace, services: Sequence[Service]) -> bool:
     if not is_noted(trace):
         return False
     ran = choice_of(trace)
-    return any(ran.served(each.request) != each.by for each in services)
+    return any(ran.algorithm_for(each.request) != each.by for each in services)
 
 
 def check_words(trace: Trace, words: Sequence[str], topologies: Sequence[Topology]) -> None:

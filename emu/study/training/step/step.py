@@ -306,7 +306,7 @@ def time_trace(laying: TraceLayout, *, perturb: int = 0, delays: bool = False) -
     if delays:
         replayed, timeline = brief_replay(laying)
     else:
-        replayed = laying.build_graph(None if perturb else laying.domain())
+        replayed = laying.build_graph(None if perturb else laying.job_orbits())
         timeline = replay_timeline(laying, replayed)
     found = report(trace, replayed, timeline)
     wall_s = time.perf_counter() - began

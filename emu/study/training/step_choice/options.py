@@ -241,5 +241,5 @@ def other_choosers(topology: Topology, dtype: str, npus: I64, ran: Chooser | Non
         ran: The chooser of the recorded run; None if there is none, or if it is not known.
     """
     libraries = {name: ChooserOnNpus(topology, dtype, npus=npus, name=name) for name, _ in LIBRARIES}
-    found: dict[str, Chooser] = {DEFAULTS: Choice().served, **libraries}
+    found: dict[str, Chooser] = {DEFAULTS: Choice().algorithm_for, **libraries}
     return found if ran is None else {**found, RAN: ran}

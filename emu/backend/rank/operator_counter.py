@@ -177,7 +177,7 @@ def _tensor_entry(tensor: Tensor) -> _TensorEntry:
     return tensor.dtype, min(tensor.nbytes, storage.nbytes()), storage._cdata  # an expanded tensor is read once
 
 
-class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class OperatorCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """A dispatch mode that calls `sink` for every operator of this thread that does work, and counts live storage.
 
     There is one mode for each thread of a rank, entered on that thread. A view costs nothing and is not reported; communication
@@ -207,7 +207,7 @@ class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Return False, so that calls have no guard against `torch.compile`: nothing is compiled while a mode is set."""
         return False
 
-    def __enter__(self) -> "Count":
+    def __enter__(self) -> "OperatorCounter":
         self._fake = _fake_mode()
         return super().__enter__()  # type: ignore[no-any-return, no-untyped-call]
 
@@ -327,7 +327,7 @@ def report_resize(storage: torch.UntypedStorage) -> None:
 
 
 def _memories() -> Iterator[Memory]:
-    return (mode.memory for mode in _get_current_dispatch_mode_stack() if isinstance(mode, Count))
+    return (mode.memory for mode in _get_current_dispatch_mode_stack() if isinstance(mode, OperatorCounter))
 
 
 def report_move(source: Tensor, copy: Tensor) -> None:
@@ -345,7 +345,7 @@ def current_memory() -> Memory | None:
 def track(tensors: Iterable[Tensor]) -> None:
     """Count tensors of this thread that were created while its counting was paused."""
     for mode in _get_current_dispatch_mode_stack():
-        if isinstance(mode, Count):
+        if isinstance(mode, OperatorCounter):
             mode.track(tensors)
 
 
@@ -360,7 +360,7 @@ def pause_counting() -> AbstractContextManager[None]:
 @contextmanager
 def suspend_counting() -> Iterator[None]:
     """Pause the counting modes of this thread while the context lasts; other modes stay on."""
-    modes = [mode for mode in _get_current_dispatch_mode_stack() if isinstance(mode, Count) and not mode._paused]
+    modes = [mode for mode in _get_current_dispatch_mode_stack() if isinstance(mode, OperatorCounter) and not mode._paused]
     for mode in modes:
         mode._paused = True
     try:
