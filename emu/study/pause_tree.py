@@ -123,7 +123,8 @@ def _tree(path: tuple[int, ...], counts: dict[tuple[int, ...], list[int]]) -> Pa
 def held_messages(causes: PauseCauses, root: int, run: PacketRun, graph: Graph, fluid: Timeline) -> list[HeldMessage]:
     """Return the messages that a tree held up although they do not cross its root, those held up longest first.
 
-    Of those held up equally long, the latest come first. Each took at least 5 % longer than in the fluid fabric. Each message must take the path of its task.
+    Of those held up equally long, the latest come first. Each took at least 5 % longer than in the fluid fabric.
+    Each message must take the path of its task.
 
     Args:
         causes: The pauses with their causes.

@@ -1,13 +1,15 @@
 """The question of `emu show fabric-run`: where do packets wait, which links pause, and who blocks whom?"""
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeGuard
 
 from emu.collective.algorithm import AUTO
 from emu.collective.operation import OPERATIONS
 from emu.collective.shape import Grid
 from emu.errors import must_be
 from emu.fabric.packet_fabric import FLUID, PacketFabric, engine_choice
+from emu.registry import unknown
 from emu.study.fabric_run import FabricRun, PortUse, collective_run, trace_run
 from emu.study.measure.bench import next_case
 from emu.study.measure.request import BenchRequest, place_bench
@@ -116,7 +118,7 @@ def show_fabric_run(
     packets = engine_choice(fabric, network).packets
     if packets is None:
         raise must_be(_WHERE, "--fabric", "packets, such as packets:cell=8KiB", FLUID, "the fluid fabric has no queues")
-    if isinstance(what, str) and what in OPERATIONS:
+    if _is_operation(what):
         if device is not None:
             raise must_be(_WHERE, "--device", "left out where a collective is shown", str(device), "it computes nothing")
         request = _request(what, algorithm, size, ranks, grid_of(dims), dtype)
@@ -127,6 +129,19 @@ def show_fabric_run(
                 raise must_be(_WHERE, flag, "left out where a trace is shown", str(value), "a trace has its own messages")
         found = _trace(what, TraceTiming.of_replay(topology, device, dtype, algorithm, stack), packets)
     return PacketPorts(found.ports(), found)
+
+
+def _is_operation(what: TraceLike) -> TypeGuard[str]:
+    """Return whether a word names a collective operation, not a trace.
+
+    Raises:
+        InputError: it is a single word that is neither.
+    """
+    if not isinstance(what, str) or what in OPERATIONS:
+        return isinstance(what, str)
+    if what.isidentifier() and not Path(what).exists():
+        raise unknown("operation (nor a trace)", what, OPERATIONS)
+    return False
 
 
 def _one(machines: list[Topology] | tuple[Topology, ...]) -> Topology:

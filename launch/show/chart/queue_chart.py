@@ -11,7 +11,7 @@ from matplotlib.ticker import MultipleLocator
 
 from emu.study.fabric_run import FabricRun
 from emu.study.pause_tree import PauseTree
-from emu.units import format_size, seconds
+from emu.units import format_size
 from launch.show.canvas import GREY, INK, check_own_page, dress, hue, new_page
 from launch.show.chart.time_chart import time_scale
 from launch.show.text.queue_report import (
@@ -19,6 +19,7 @@ from launch.show.text.queue_report import (
     MOST_TREES,
     MOST_UPSTREAM,
     held_text,
+    logged_text,
     other_trees_text,
     others_text,
     paused_text,
@@ -52,16 +53,17 @@ def queue_figure(found: FabricRun) -> Figure:
     colours = {tree.queue: hue(i) for i, tree in enumerate(drawn)}
     _draw_queues(panels[0], found, colours)
     if rows:
-        panels[0].sharex(panels[1])
+        panels[1].sharex(panels[0])
         _draw_pauses(panels[1], found, rows, colours)
-        _draw_trees(panels[2], places)
+        _draw_trees(panels[2], places, logged_text(found))
     return figure
 
 
 def _paused_ports(found: FabricRun) -> list[int]:
     """Return the queues that were paused longest, the longest first."""
     paused = found.run.paused_fs
-    return np.argsort(-paused, kind="stable")[: min(_MOST_ROWS, np.count_nonzero(paused))].tolist()
+    order = np.argsort(-paused, kind="stable")[: min(_MOST_ROWS, np.count_nonzero(paused))]
+    return [int(queue) for queue in order]
 
 
 def _draw_queues(axes: Axes, found: FabricRun, colours: dict[int, str]) -> None:
@@ -140,12 +142,12 @@ def _branches(found: FabricRun, tree: PauseTree, at: _Place) -> Iterator[_Place]
         yield _Place(others_text(left), row + 1, at.deep + 1, at.row, at.colour)
 
 
-def _draw_trees(axes: Axes, places: list[_Place]) -> None:
-    """Draw the trees as indented lines, each port joined to the one that held it up."""
+def _draw_trees(axes: Axes, places: list[_Place], logged: str) -> None:
+    """Draw the trees as indented lines, each port joined to the one that held it up; `logged` is added to the title."""
     axes.set_axis_off()
     axes.set_xlim(0, 1)
     axes.set_ylim(len(places) - 0.4, -0.8)
-    axes.set_title("who blocks whom: from a full port upstream", loc="left", fontsize=9, color=INK)
+    axes.set_title(f"who blocks whom, from a full port upstream{logged}", loc="left", fontsize=9, color=INK)
     for text, row, deep, parent, colour in places:
         left = _INDENT * deep
         if parent >= 0:

@@ -58,13 +58,19 @@ def pause_lines(found: FabricRun) -> Iterator[str]:
     if alone := unpaused(found):
         yield alone
         return
-    yield "who blocks whom, from the full port upstream:"
+    yield f"who blocks whom, from the full port upstream{logged_text(found)}:"
     for tree in found.causes.trees[:MOST_TREES]:
         yield f"  {found.port(tree.queue)}: full; it held up"
         yield from _tree_lines(found, tree, 2)
         yield from (f"    not on its way there: {held_text(found, held)}" for held in found.held(tree.queue)[:MOST_HELD])
     if others := found.causes.trees[MOST_TREES:]:
         yield f"  {other_trees_text(others)}"
+
+
+def logged_text(found: FabricRun) -> str:
+    """Return in words that only the first pauses were logged; empty where all were."""
+    known, every = len(found.run.pauses), found.run.n_pauses
+    return f" (of the first {known:,} of {every:,} pauses)" if known < every else ""
 
 
 def _tree_lines(found: FabricRun, tree: PauseTree, deep: int) -> Iterator[str]:
