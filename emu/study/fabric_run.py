@@ -7,8 +7,9 @@ import numpy as np
 
 from emu.arrays import I64
 from emu.collective.schedule import Schedule
+from emu.fabric.busy_window import late_starts, packet_ticks
 from emu.fabric.engine.packets.packet_run import PacketRun
-from emu.fabric.engine.packets.ways import message_ends
+from emu.fabric.engine.packets.ways import Ways, message_ends
 from emu.fabric.graph import Graph, Timeline, name_tasks
 from emu.fabric.lower import lower, store_rows
 from emu.fabric.lowering.classes import Joins
@@ -42,6 +43,7 @@ class FabricRun:
     topology: Topology
     fabric: PacketFabric
     graph: Graph
+    ways: Ways
     run: PacketRun
     fluid: Timeline
 
@@ -67,6 +69,11 @@ class FabricRun:
         if self.fabric.network.route != "hash":
             return []
         return held_messages(self.causes, root, self.run, self.graph, self.fluid)
+
+    def perturbed(self, seed: int) -> "FabricRun":
+        """Return the run with a seed of its own, in which tasks that wait for nothing start up to a packet's time later."""
+        late = late_starts(self.graph, seed, packet_ticks(self.graph, self.fabric.network))
+        return replace(self, run=self.fabric.run(late, self.topology, self.ways, self.fabric.seed + seed))
 
     def message(self, task: int) -> str:
         """Return a message in words, such as `4 MiB from NPU 9 to NPU 12`."""
@@ -104,8 +111,9 @@ def collective_run(job: CollectiveJob, fabric: PacketFabric) -> FabricRun:
     """
     graph, key, schedule = collective_graph(job)
     with name_tasks(job.name, partial(message_name, schedule, graph)):
-        run = fabric.run(graph, job.topology, fabric.ways(graph, job.topology, key))
-        return FabricRun(job.name, job.topology, fabric, graph, run, run_graph(graph))
+        ways = fabric.ways(graph, job.topology, key)
+        run = fabric.run(graph, job.topology, ways)
+        return FabricRun(job.name, job.topology, fabric, graph, ways, run, run_graph(graph))
 
 
 def collective_graph(job: CollectiveJob) -> tuple[Graph, I64, Schedule]:
@@ -125,4 +133,4 @@ def trace_run(name: str, replay: PacketReplay) -> FabricRun:
         replay: The trace on its topology and its packets.
     """
     run, graph = replay.run(), replay.replayed.graph
-    return FabricRun(name, replay.layout.topology, replay.fabric, graph, run, run_graph(graph))
+    return FabricRun(name, replay.layout.topology, replay.fabric, graph, replay.ways, run, run_graph(graph))

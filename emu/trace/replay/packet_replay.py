@@ -52,7 +52,7 @@ class PacketReplay:
         return self.layout.build_graph(None)
 
     @cached_property
-    def _ways(self) -> Ways:
+    def ways(self) -> Ways:
         """The ways of all messages, which do not depend on when they start."""
         return self.fabric.ways(self.replayed.graph, self.layout.topology, route_keys(self.replayed))
 
@@ -66,4 +66,4 @@ class PacketReplay:
         if perturbation is not None:
             graph, seed = perturb(graph, perturbation), seed + perturbation
         with name_tasks("trace", partial(event_name, self.layout.trace, self.replayed)):
-            return self.fabric.run(graph, self.layout.topology, self._ways, seed)
+            return self.fabric.run(graph, self.layout.topology, self.ways, seed)

@@ -128,7 +128,8 @@ def ways_of(graph: Graph, topology: Topology, network: PacketNetwork, key: I64 |
     if network.route == "hash":
         keys = np.zeros(graph.n_tasks, np.int64) if key is None else key
         return routed_ways(graph, topology, network.lanes, keys, has_acks=network.acks != "none")
-    return shortest_ways(graph, topology.links, topology.passes, network.lanes)
+    is_chosen = network.route == "least-loaded"
+    return shortest_ways(graph, topology.links, topology.passes, network.lanes, is_chosen=is_chosen)
 
 
 def check_unsprayed(topology: Topology) -> None:
@@ -140,7 +141,7 @@ def check_unsprayed(topology: Topology) -> None:
     if topology.spray is not None:
         raise InputError(
             f"packets: the messages of {topology.name} are sprayed in the fluid fabric only; take the topology without "
-            "route=spray, and a network with route=in-turn, random or adaptive"
+            "route=spray, and a network with route=in-turn, random, adaptive or least-loaded"
         )
 
 
