@@ -1,5 +1,6 @@
 """`--fabric packets` of the commands whose answer is a step: the fluid step stays as it is, and what is refused in a line."""
 
+import csv
 from itertools import count
 from typing import Any
 
@@ -59,6 +60,18 @@ def test_a_sweep_goes_through_packets_too(emu) -> None:
     fluid = emu("estimate", *STEP, *ON, "--sweep", "seq=16,32", "--out", "-").out.splitlines()
     assert len(found) == len(fluid) == 2
     assert found != fluid
+
+
+def test_rows_of_a_sweep_name_the_engine_and_the_network(emu, tmp_path) -> None:
+    def rows(*how: str) -> list[dict[str, str]]:
+        path = tmp_path / "rows.csv"
+        assert emu("estimate", *STEP, *ON, *how, "--sweep", "seq=16,32", "--out", str(path)).code == 0
+        return list(csv.DictReader(path.read_text().splitlines()))
+
+    fluid, packets = rows(), rows(*PACKETS)
+    assert not {"engine", "network"} & fluid[0].keys()
+    assert [(row["engine"], row["network"]) for row in packets] == [("packets", "infiniband")] * 2
+    assert [row["fluid_step_time_s"] for row in packets] == [row["step_time_s"] for row in fluid]
 
 
 def test_a_point_whose_packets_wait_in_a_circle_has_its_reason_and_the_others_their_rows(emu, monkeypatch) -> None:
@@ -231,3 +244,14 @@ def test_a_paced_run_is_not_timed_by_packets(emu, traced, command) -> None:
     done = emu(command, *ON, *PACKETS, "--pace", "10", *words_of(command, traced))
     assert (done.code, done.out) == (2, "")
     assert f"{command}: --fabric must be fluid where --pace is given, got 'packets'; the fluid fabric says how" in done.err
+
+
+def test_a_cell_beyond_all_that_a_rank_holds_is_refused_before_training(emu, monkeypatch) -> None:
+    monkeypatch.setattr("emu.study.training.train.learn", lambda *_: pytest.fail("it has started"))
+    done = emu("train", *STEP, *ON, "--fabric", "packets:cell=1GiB", "--network", "roce")
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+    said = "emu: network: cell must be at most the largest message, which is a part of the "
+    assert done.err.startswith(said)
+    assert done.err.endswith(" that a rank holds, got '1 GiB'; take a smaller cell\n")
+    monkeypatch.setattr("emu.study.training.train.learn", lambda *_: (_ for _ in ()).throw(RunError("it has started")))
+    assert "it has started" in emu("train", *STEP, *ON, "--fabric", "packets:cell=1MiB", "--network", "roce").err
