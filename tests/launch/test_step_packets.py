@@ -1,6 +1,7 @@
 """`--fabric packets` of the commands whose answer is a step: the fluid step stays as it is, and what is refused in a line."""
 
 import csv
+import re
 from itertools import count
 from typing import Any
 
@@ -99,8 +100,14 @@ def test_a_script_is_timed_by_packets(emu, tmp_path) -> None:
     script.write_text(
         "import torch, torch.distributed as dist\ndist.init_process_group()\ndist.all_reduce(torch.ones(1 << 20))\n"
     )
-    told = emu("run", "--ranks", "4", *ON, *PACKETS, str(script)).out
+    fluid, told = (emu("run", "--ranks", "4", *ON, *how, str(script)).out for how in ((), PACKETS))
     assert "\npackets         infiniband: " in told
+    # What a request takes alone is the fluid fabric's in both, and says so beside times by packets.
+    head = told.index("next best")
+    assert re.match(r".*\n +\(fluid\) +\(fluid\) +\(fluid\) +\(fluid\)\n", told[head:])
+    alone = [re.findall(r"ring +(\S+ \S+) ", text[text.index("next best") :])[0] for text in (fluid, told)]
+    assert alone[0] == alone[1]
+    assert "(fluid)" not in fluid
 
 
 def test_what_needs_the_whole_graph_is_refused_in_one_line_where_the_step_is_composed(emu, monkeypatch) -> None:

@@ -3,6 +3,8 @@
 Letters: V tasks, L links, Q queues, T samples, M pauses.
 """
 
+import logging
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,9 +41,11 @@ from emu.units import MAX_TICKS, format_time, seconds
 
 MOST_PACKETS = 2**31 - 1  # of a message
 MOST_QUEUES = 2**30
+SILENCE_S = 5.0  # after which a run says how far it is
 _EVENTS_PER_S = 5e6
 _MARGIN = 2  # times the forecast that a refusal recommends: runs of all kinds of networks had up to 1.6 times the forecast
-_STRIDE = 2**22  # events between two looks at the budget
+_STRIDE = 2**22  # events between two looks at the budget and the clock
+_log = logging.getLogger("emu")
 
 
 class PacketFitError(InputError):
@@ -100,7 +104,7 @@ def run_packets(
     _check_budget(graph, network, most_events)
     engine = lay_out(graph, topology, network, seed, ways or ways_of(graph, topology, network))
     begin_tasks(engine)
-    engine = _run(engine, most_events)
+    engine = _run(engine, most_events, forecast_events(graph, network))
     end_samples(engine)
     late = int(engine.reg[TOO_LATE])
     if late >= 0:
@@ -199,12 +203,18 @@ def _check_budget(graph: Graph, network: PacketNetwork, most_events: int) -> Non
         raise _unfit("packets", "events", f"{events} or more", most_events, mend)
 
 
-def _run(engine: PacketEngine, most_events: int) -> PacketEngine:
+def _run(engine: PacketEngine, most_events: int, forecast: int) -> PacketEngine:
     """Run the event loop to its end, and return the engine; its arrays may be larger copies.
+
+    Args:
+        engine: The engine.
+        most_events: The budget.
+        forecast: The number of events that the run will have, about.
 
     Raises:
         RunError: The budget is spent before all tasks are over.
     """
+    began_s = told_s = time.monotonic()
     while (why := _advance(engine, min(_STRIDE, most_events))) != DONE:
         if why == FULL:
             engine = grow(engine)
@@ -214,6 +224,9 @@ def _run(engine: PacketEngine, most_events: int) -> PacketEngine:
                 f"packets: the budget of {most_events} events is spent with {over} of {all_tasks} tasks over; "
                 "raise it, take larger cells or smaller messages"
             )
+        if time.monotonic() - told_s >= SILENCE_S:
+            told_s = time.monotonic()
+            _log.info("%s%s", _how_far(engine), _left_text(int(engine.reg[N_EVENTS]), forecast, told_s - began_s))
     return engine
 
 
@@ -230,6 +243,12 @@ def _how_far(engine: PacketEngine) -> str:
     """Return in words how far a run has come."""
     at = format_time(seconds(int(engine.reg[NOW])))
     return f"packets: {engine.reg[N_DONE]} of {len(engine.tasks)} tasks were over at {at}, after {engine.reg[N_EVENTS]} events"
+
+
+def _left_text(events: int, forecast: int, took_s: float) -> str:
+    """Return in words how many events are left, and how long they take at the speed so far; empty if none was expected."""
+    left = forecast - events
+    return f" of about {forecast}, about {took_s * left / max(events, 1):.0f} s left" if left > 0 else ""
 
 
 def _result(engine: PacketEngine, graph: Graph) -> PacketRun:
