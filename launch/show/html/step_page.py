@@ -139,11 +139,7 @@ def step_sections(shown: TimedStep) -> list[Section]:
         Section("Memory", (_memory(step),), "The memory of the rank that holds most, at its peak."),
         Section("Collectives, measured and virtual", _collectives(step), _COLLECTIVES_NOTE),
         Section("Kernels on this device", (table_block(KERNELS, step.kernels),) if step.kernels else ()),
-        Section(
-            "Costliest requests",
-            (table_block(costliest_columns(step), step.costliest),) if step.costliest else (),
-            _COSTLIEST_NOTE,
-        ),
+        Section("Costliest requests", _costliest(step), _COSTLIEST_NOTE),
         Section("Hints", (sentences(step.hints),) if step.hints else ()),
         Section("Algorithms that served the requests", (requests_table(timed),)),
         Section("Steps", (steps_table(step),) if len(step.step_times_s) > 1 else ()),
@@ -234,6 +230,11 @@ def _part_text(name: str, time_s: float, whole_s: float) -> str:
     """Return a part of a step as text: its name, its time and its share."""
     share = 100 * time_s / whole_s if whole_s else 0.0
     return f"{name} {format_time(time_s)}, {share:.1f} %"
+
+
+def _costliest(step: Step) -> tuple[Block, ...]:
+    """Return the table of the costliest requests; nothing where no request has a known line."""
+    return (table_block(costliest_columns(step), step.costliest),) if step.costliest else ()
 
 
 def _path(step: Step) -> Block:
