@@ -1,6 +1,6 @@
 """The HTML drawing of a run by packets over time: the queue of each port, and the ports that are paused.
 
-Each half of a cable is the port of the node beside it. L links, Q queues, T samples, F moments that are shown, C cables.
+Each end of a cable is the port of the node beside it. L links, Q queues, T samples, F moments that are shown, C cables.
 """
 
 import json
@@ -17,7 +17,7 @@ from launch.show.picture.cables import cable_of_links, curves
 
 _MOST_MOMENTS = 240
 _WIDE = 0.11  # of a port, in gaps between nodes
-_HALF = 0.46  # of a cable, that is the port of one of its ends
+_PART = 0.38  # of a cable, that is the port of one of its ends
 _PAUSED = 8  # added to the level of a queue: 0 (empty) to 7 (near the fullest of the run)
 
 
@@ -35,6 +35,7 @@ def queue_map(found: FabricRun) -> Block:
     data = SimpleNamespace(
         **view_of(drawn.low, drawn.size),
         **drawn.marks,
+        cables=[path_of(each) for each in course],
         ports=ports,
         moments=len(level),
         empty=NOTHING,
@@ -65,17 +66,17 @@ def moments(found: FabricRun) -> tuple[I64, Bool]:
 
 
 def mark_of_links(found: FabricRun) -> I64:
-    """Return [L] the half of a cable that is the port of each link: 2 * cable, + 1 at the node with the higher number."""
+    """Return [L] the end of a cable that is the port of each link: 2 * cable, + 1 at the node with the higher number."""
     links = found.topology.links
     return np.asarray(2 * cable_of_links(links) + (links.src > links.dst))
 
 
 def _port(mark: int, course: np.ndarray[tuple[int, ...], np.dtype[np.float64]], gap: float) -> SimpleNamespace:
-    """Return the half of a cable as a mark of the drawing; `course` [C, points, 2] as `curves` returns it."""
+    """Return the end of a cable as a mark of the drawing; `course` [C, points, 2] as `curves` returns it."""
     cable, is_high = divmod(mark, 2)
-    n = max(2, round(_HALF * course.shape[1]))
-    half = course[cable][-n:] if is_high else course[cable][:n]
-    return SimpleNamespace(number=mark, path=path_of(half), wide=round(_WIDE * gap, 4), told=[])
+    n = max(2, round(_PART * course.shape[1]))
+    part = course[cable][-n:] if is_high else course[cable][:n]
+    return SimpleNamespace(number=mark, path=path_of(part), wide=round(_WIDE * gap, 4), told=[])
 
 
 def _codes(found: FabricRun, level: I64, paused: Bool) -> dict[str, str]:

@@ -12,7 +12,7 @@ from launch.show.text.packet_lines import beside_fluid, waits_of_packets
 from launch.show.text.queue_report import pause_lines, port_columns, unpaused
 from launch.show.topology_picture import MOST_NODES
 
-_OVER_TIME = "The slider moves through the run; a half of a cable is the port of the node beside it."
+_OVER_TIME = "The slider moves through the run; an end of a cable is the port of the node beside it."
 _PICTURE = "The bytes that wait in the fullest ports, the pauses of links, and the trees of these."
 
 

@@ -35,7 +35,7 @@ def run_of(page: str):
     return json.loads(data)
 
 
-def test_both_links_of_a_cable_are_its_halves():
+def test_both_links_of_a_cable_are_its_two_ends():
     """Two parallel cables between 0 and 1, of which the links are mixed, and one link that leads one way only."""
     links = Links.of(np.array([0, 1, 1, 0, 2]), np.array([1, 0, 0, 1, 0]), 1e9, 0, 0)
     assert cable_of_links(links).tolist() == [0, 0, 1, 1, 2]
@@ -44,12 +44,12 @@ def test_both_links_of_a_cable_are_its_halves():
 
 
 @pytest.mark.parametrize("name", ["ub-mesh:board", TREE, "dgx-h100", "torus:dims=2x4,bandwidth=1GB/s,latency=1us"])
-def test_each_half_of_each_cable_is_the_port_of_one_link(name):
+def test_each_end_of_each_cable_is_the_port_of_one_link(name):
     links = build_topology(name).links
     of, (rows, _) = cable_of_links(links), cables(links)
     assert of[rows].tolist() == list(range(len(rows)))
-    halves = 2 * of + (links.src > links.dst)
-    assert len(set(halves.tolist())) == len(links)
+    ends_of = 2 * of + (links.src > links.dst)
+    assert len(set(ends_of.tolist())) == len(links)
     ends = np.sort(np.stack((links.src, links.dst)), axis=0)
     assert (ends == ends[:, rows[of]]).all()
 
@@ -71,7 +71,7 @@ def test_the_page_has_a_digit_a_moment_for_each_port_that_is_drawn(answer, page)
     assert {len(code) for code in data["codes"].values()} == {len(level)} == {len(data["words"])}
     drawn = set(re.findall(r'<g data-port="(\d+)">', page))
     assert set(data["codes"]) <= drawn
-    assert len(drawn) == len(answer.found.topology.links)
+    assert len(drawn) == len(answer.found.topology.links) == 2 * page.count('<path class="wire"')
     mark = mark_of_links(answer.found)
     queue = int(answer.found.run.fullest(1)[0])
     code = [int(digit, 16) for digit in data["codes"][str(mark[queue])]]
