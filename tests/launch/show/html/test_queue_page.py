@@ -11,6 +11,7 @@ from emu.topology.catalogue import build_topology
 from emu.topology.topology import Links
 from launch.front.fabric_runs import PacketPorts
 from launch.show.chart.queue_chart import queue_figure
+from launch.show.html.link_map import drawn_nodes
 from launch.show.html.queue_map import mark_of_links, moments
 from launch.show.picture.cables import cable_of_links, cables
 from tests.launch.show.drawn import boxes, outside
@@ -118,3 +119,15 @@ def test_a_topology_that_is_too_large_to_draw_says_so(tmp_path):
     )
     large.save(tmp_path / "large.html")
     assert "401 nodes are too many to draw: at most 400 are drawn" in (tmp_path / "large.html").read_text()
+
+
+def test_the_port_of_a_link_is_drawn_at_the_node_that_it_leaves(answer, page):
+    links, at = answer.found.topology.links, drawn_nodes(answer.found.topology).at
+    form = r'<g data-port="(\d+)"><title>(.*?)</title>\n<path class="port" d="(.*?)"'
+    marks = {int(number): (told, re.findall(r"-?[\d.]+", path)) for number, told, path in re.findall(form, page)}
+    for link, mark in enumerate(mark_of_links(answer.found).tolist()):
+        told, numbers = marks[mark]
+        x, y = at[links.src[link]]
+        ends = [(float(numbers[0]), -float(numbers[1])), (float(numbers[-2]), -float(numbers[-1]))]
+        assert told == answer.found.port(link)
+        assert min(np.hypot(a - x, b - y) for a, b in ends) < 0.02
