@@ -138,3 +138,22 @@ def test_one_line_says_that_nothing_paused(shown, network, says):
     lines = shown(INCAST, network=network).text().splitlines()
     assert [line for line in lines if line.startswith("no link")] == [says]
     assert not any("blocks whom" in line for line in lines)
+
+
+def test_messages_on_their_way_to_the_full_port_are_not_named():
+    found = emu.show_fabric_run(
+        "all_to_all", topology="fat-tree:radix=8,taper=3", network="roce", algorithm="at-once", size="4MiB", ranks=24
+    ).found
+    graph, named = found.graph, 0
+    took = found.run.timeline.end_fs - found.run.timeline.start_fs
+    fluid = found.fluid.end_fs - found.fluid.start_fs
+    for tree in found.causes.trees:
+        paused = {each.queue for deep, each in tree.ports() if deep}
+        for held in found.held(tree.queue):
+            links = graph.hop_link[graph.hop_start[held.task] : graph.hop_start[held.task + 1]].tolist()
+            assert tree.queue not in links
+            assert held.queue in paused & set(links)
+            assert (held.time_fs, held.fluid_fs) == (took[held.task], fluid[held.task])
+            assert held.time_fs > 1.05 * held.fluid_fs
+            named += 1
+    assert named > 100
