@@ -145,7 +145,7 @@ def test_the_twelve_cheapest_moves_of_a_whole_axis_are_tried_and_no_more():
 
 
 def test_of_joint_moves_the_cheapest_are_tried_first_and_never_two_of_one_coordinate():
-    """Of each number of coordinates so many are tried as docs/model.md says, which are the cheapest of all."""
+    """For each number of coordinates, as many are tried as docs/model.md says: the cheapest of all."""
     every = [Coordinate(name, "all_reduce", 1) for name in "abcdefghij"]
     moves = [
         Move((7.3 * i) % 10, each, Option(name, lambda _: None)) for i, each in enumerate(every) for name in ("ring", "tree")
