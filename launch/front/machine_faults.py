@@ -11,8 +11,16 @@ from emu.errors import InputError, must_be
 from emu.registry import parse_call
 from emu.study.cost import Cost, Price
 from emu.study.cost import cost as network_cost
-from emu.study.faults.source import DAYS_PER_YEAR, Faults, LoggedFaults, PartLifetimes, drawn_faults, probable_faults, read_log
-from emu.study.faults.waste import Restarts, Waste, check_group, machine_of, optimal_restarts, waste
+from emu.study.faults.source import (
+    DAYS_PER_YEAR,
+    Faults,
+    LoggedFaults,
+    PartLifetimes,
+    independent_faults,
+    lifetime_faults,
+    read_log,
+)
+from emu.study.faults.waste import CheckpointLoss, Waste, check_group, least_checkpoint_loss, machine_of, waste_of
 from emu.units import is_whole, parse_time, seconds
 from launch.data.presets import GPUS, SOURCE, find_book, production_log
 from launch.front.inputs import Topologies, question, several, topologies_of
@@ -23,7 +31,7 @@ from launch.show.progress import with_progress
 from launch.show.row_file import row_known
 from launch.show.text.machine_table import MachineWaste, faults_report, waste_as_json
 
-LEAST_NPUS = 2880  # the machine of InfiniteHBD 6.2: a multiple of 36, 64, 72 and 576
+_DEFAULT_NPUS = 2880  # the machine of InfiniteHBD 6.2: a multiple of 36, 64, 72 and 576
 _UNITS = {"h": 1 / 24, "d": 1.0, "y": DAYS_PER_YEAR}
 
 
@@ -109,24 +117,31 @@ def faults(
         InputError: an argument is impossible, or two exclude each other; the line says which, and how to mend it.
     """
     asked = dict(locals())
-    source, sizes, price = _source(asked), _groups(tp), None if npu is None else npu_price(npu)
-    restarts_of, job_mfu = _goodput_terms(checkpoint, restart, mfu)
+    faults_of, sizes, price = _fault_model(asked), _groups(tp), None if npu is None else npu_price(npu, "faults")
+    loss_at, job_mfu = _goodput_terms(checkpoint, restart, mfu)
     if (prices is None) != (npu is None):
         raise InputError("faults: --prices and --npu go together; give both or none")
     book = None if prices is None else find_book(prices)
     built = topologies_of(topology)
-    machines = [machine_of(each, npus or max(LEAST_NPUS, *(other.n_npus for other in built))) for each in built]
-    found = {size: source(size) for size in {machine.npus for machine in machines}}
+    machines = [machine_of(each, npus or max(_DEFAULT_NPUS, *(other.n_npus for other in built))) for each in built]
+    found = {size: faults_of(size) for size in {machine.npus for machine in machines}}
     networks = {machine.topology.name: network_cost(machine.topology, book) if book else None for machine in machines}
     cases = [(machine, group) for machine in machines for group in sizes]
     for machine, group in cases:
         check_group(machine, group, job)
     rows = []
     for machine, group in with_progress(cases, f"counting groups, {len(cases)} times", len(cases)):
-        row, network = waste(machine, group, found[machine.npus].states), networks[machine.topology.name]
-        restarts, waiting = restarts_of(found[machine.npus].per_day), None if job is None else row.waiting(job)
-        costs = (_aggregate(each, row, price) for each in (network, network and network.high))
-        rows.append(MachineWaste(row, restarts, job_mfu, waiting, *costs))
+        row, network = waste_of(machine, group, found[machine.npus].states), networks[machine.topology.name]
+        rows.append(
+            MachineWaste(
+                row,
+                loss_at(found[machine.npus].per_day),
+                job_mfu,
+                None if job is None else row.waiting(job),
+                _aggregate_dollars(network, row, price),
+                _aggregate_dollars(network.high if network else None, row, price),
+            )
+        )
         row_known(waste_as_json(rows[-1]))
     notes = list(dict.fromkeys(note for each in found.values() for note in each.notes))
     if book is not None and price is not None:
@@ -135,7 +150,7 @@ def faults(
     return FaultWaste(tuple(rows), tuple(notes))
 
 
-def _aggregate(network: Cost | None, row: Waste, price: Price | None) -> float | None:
+def _aggregate_dollars(network: Cost | None, row: Waste, price: Price | None) -> float | None:
     """Return the cost of the network and of lost NPUs in dollars per NPU of the machine; None without prices.
 
     Args:
@@ -150,29 +165,34 @@ def _aggregate(network: Cost | None, row: Waste, price: Price | None) -> float |
 
 def _goodput_terms(
     checkpoint: float | str | None, restart: float | str, mfu: float | str | None
-) -> tuple[Callable[[float], Restarts | None], float]:
-    """Return what faults cost in checkpoints and restarts, as a function of the faults of a day, and the MFU of the job.
+) -> tuple[Callable[[float | None], CheckpointLoss | None], float]:
+    """Return what a job loses to checkpoints and restarts, as a function of the faults of a day, and the MFU of the job.
 
-    The function takes the best interval of checkpoints; it returns None where goodput was not asked for.
+    The job takes the whole machine: each fault interrupts it. The function takes the best interval of checkpoints; it returns
+    None where goodput was not asked for.
 
     Raises:
-        InputError: MFU is given without a checkpoint. The function: the faults have no times.
+        InputError: MFU is given without a checkpoint. The function: the faults have no times, or there is none.
     """
     if mfu is not None and checkpoint is None:
         raise InputError("faults: --mfu is a factor of goodput, which needs --checkpoint; add --checkpoint, or leave --mfu out")
     saving_s = None if checkpoint is None else seconds(parse_time(checkpoint, "--checkpoint"))
     restart_s = seconds(parse_time(restart, "--restart"))
 
-    def restarts(per_day: float) -> Restarts | None:
+    def loss_at(per_day: float | None) -> CheckpointLoss | None:
         if saving_s is None:
             return None
-        if not per_day:
+        if per_day is None:
             raise InputError(
                 "faults: --checkpoint needs faults with times, and --rate has none; give --log, or --mtbf and --mttr"
             )
-        return optimal_restarts(saving_s, restart_s, 86400 / per_day)
+        if not per_day:
+            raise InputError(
+                "faults: --checkpoint needs a fault, and none begins in the time looked at; give more --days, or another --log"
+            )
+        return least_checkpoint_loss(saving_s, restart_s, 86400 / per_day)
 
-    return restarts, 1.0 if mfu is None else _share(mfu, "--mfu")
+    return loss_at, 1.0 if mfu is None else _share(mfu, "--mfu")
 
 
 def _days(text: str, name: str) -> float:
@@ -209,7 +229,7 @@ def _share(given: float | str, name: str) -> float:
     return share
 
 
-def _domain(text: str, node: int) -> PartLifetimes:
+def _failure_domain(text: str, node: int) -> PartLifetimes:
     """Return the part that `--domain` gives, such as `npus=64,mtbf=1y,mttr=4h`.
 
     Args:
@@ -242,8 +262,8 @@ def _groups(given: int | str | Sequence[int]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(map(int, words)))
 
 
-def _source(asked: dict[str, Any]) -> Callable[[int], Faults]:
-    """Return the source of faults that the options give: a log, a rate, or drawn lifetimes.
+def _fault_model(asked: dict[str, Any]) -> Callable[[int], Faults]:
+    """Return the function that gives the faults of a machine of so many NPUs, by a log, a rate, or drawn lifetimes.
 
     Raises:
         InputError: options exclude one another, or an option needs another one.
@@ -259,13 +279,15 @@ def _source(asked: dict[str, Any]) -> Callable[[int], Faults]:
             raise InputError(
                 "faults: --rate has no times, so that --domain and --mttr do not apply; give --mtbf or --afr instead"
             )
-        return partial(probable_faults, node=node, rate=_share(asked["rate"], "--rate"), draws=asked["draws"], seed=seed)
-    parts = tuple(_domain(text, node) for text in several(asked["domain"]))
+        return partial(
+            independent_faults, npus_per_node=node, rate=_share(asked["rate"], "--rate"), draws=asked["draws"], seed=seed
+        )
+    parts = tuple(_failure_domain(text, node) for text in several(asked["domain"]))
     if asked["afr"] is not None and (share := _share(asked["afr"], "--afr")):
         mtbf = DAYS_PER_YEAR / share
     if (mtbf is None) != (mttr is None):
         raise InputError("faults: --mtbf or --afr, and --mttr go together; give both or none")
     if mtbf is not None and mttr is not None:
-        return partial(drawn_faults, node=node, parts=(PartLifetimes(mtbf, mttr), *parts), days=span, seed=seed)
+        return partial(lifetime_faults, npus_per_node=node, parts=(PartLifetimes(mtbf, mttr), *parts), days=span, seed=seed)
     log = production_log() if asked["log"] is None else read_log(Path(asked["log"]), asked["servers"] or 0)
-    return LoggedFaults(node, seed, log, str(asked["log"] or SOURCE), asked["npus_per_server"], parts).of
+    return LoggedFaults(node, seed, log, str(asked["log"] or SOURCE), asked["npus_per_server"], parts).for_machine
