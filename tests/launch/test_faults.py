@@ -159,4 +159,4 @@ def test_what_cannot_be_is_one_line_before_anything_is_counted(emu, asked, line)
 def test_a_machine_larger_than_the_log_is_one_line(emu) -> None:
     done = emu("faults", *topologies(["infinitehbd:dims=8x128x2x4"]))
     assert done.code == 2
-    assert "the machine must be at most 400 servers of 8 NPUs, those of the log, got 1024; take fewer NPUs, or" in done.err
+    assert "the machine must be at most 400 hosts of 8 NPUs, those of the log, got 1024; take fewer NPUs, or" in done.err

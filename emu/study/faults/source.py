@@ -1,7 +1,7 @@
 """The faults of a machine over time, from a log, from random lifetimes, or from a probability.
 
 A log is a CSV file that lists when servers were faulty; the states of a machine follow from it.
-A unit is what fails as a whole: a server in a log of servers, a node in the faults of a machine.
+A unit is what fails as a whole: a server (the host of its NPUs) in a log, a node in the faults of a machine.
 Letters: S spells, E states, U units.
 """
 
@@ -283,7 +283,7 @@ class LoggedFaults:
         wanted = -(-units // each)
         if wanted > self.log.units:
             mend = "take fewer NPUs, or faults that are drawn"
-            what = f"at most {self.log.units} servers of {self.npus_per_server} NPUs, those of the log"
+            what = f"at most {self.log.units} hosts of {self.npus_per_server} NPUs, those of the log"
             raise must_be("faults", "the machine", what, wanted, mend)
         rate = states_of_log(self.log).mean_faulty
         found = self._placed(units, each, wanted, rate)
@@ -303,14 +303,14 @@ class LoggedFaults:
 
     def _notes(self, each: int, wanted: int, rate: float) -> tuple[str, ...]:
         """Return sentences for the report that say where the faults come from."""
-        mean = f"{100 * rate:.2f} % of its servers are faulty in the mean"
+        mean = f"{100 * rate:.2f} % of its hosts are faulty in the mean"
         apart = (
             f"each of the {each} nodes of {self.npus_per_node} NPUs of a faulty server is faulty by itself, with a probability "
             "by which NPUs fail by themselves: all nodes of a server may be, or none"
         )
         return (
             f"faults are those of {self.name}: {mean}",
-            f"{wanted} of its {self.log.units} servers are taken, in an order drawn with seed {self.seed}",
+            f"{wanted} of its {self.log.units} hosts are taken, in an order drawn with seed {self.seed}",
             *([apart] if each > 1 else []),
             *([f"faults of domains are drawn beside the log, seed {self.seed}"] if self.parts else []),
         )

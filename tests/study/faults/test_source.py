@@ -39,8 +39,8 @@ def test_a_machine_has_other_servers_of_a_log_each_with_its_own_faults():
     assert found.states.mean_faulty == pytest.approx(1 / 7)
     assert found.per_day == pytest.approx(3 / 7)
     assert found.notes == (
-        "faults are those of a log: 14.29 % of its servers are faulty in the mean",
-        "3 of its 7 servers are taken, in an order drawn with seed 5",
+        "faults are those of a log: 14.29 % of its hosts are faulty in the mean",
+        "3 of its 7 hosts are taken, in an order drawn with seed 5",
     )
     again, other = (logged(DAILY, seed=seed).for_machine(3 * 8).states for seed in (5, 6))
     assert np.array_equal(again.faulty, found.states.faulty)
@@ -54,7 +54,7 @@ def test_the_last_server_may_have_more_nodes_than_the_machine():
     assert found.states.faulty.tolist() == [[True] * 11]
     assert found.per_day == 3 / 10  # the eleven nodes fail with their three servers
     assert found.notes[1:] == (
-        "3 of its 7 servers are taken, in an order drawn with seed 5",
+        "3 of its 7 hosts are taken, in an order drawn with seed 5",
         "each of the 4 nodes of 2 NPUs of a faulty server is faulty by itself, with a probability by which NPUs fail by "
         "themselves: all nodes of a server may be, or none",
     )
@@ -89,7 +89,7 @@ def test_domains_fail_beside_the_servers_of_a_log():
     [
         (3, 24, "faults: --npus-per-node must be a divisor of the 8 of a server of the log, got 3"),
         (2, 25, "faults: --npus-per-node must be a divisor of the machine's 25, got 2; take nodes of 1"),
-        (8, 64, "faults: the machine must be at most 7 servers of 8 NPUs, those of the log, got 8; take fewer NPUs, or faults"),
+        (8, 64, "faults: the machine must be at most 7 hosts of 8 NPUs, those of the log, got 8; take fewer NPUs, or faults"),
     ],
 )
 def test_a_machine_that_a_log_does_not_fit_is_one_line(node, npus, line):
