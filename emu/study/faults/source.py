@@ -82,35 +82,35 @@ def states_of_log(log: FaultLog) -> MachineStates:
     return MachineStates(np.diff(times) / log.days, faulty, times[:-1], sampled)
 
 
-def read_log(path: Path, n_servers: int = 0) -> FaultLog:
+def read_log(path: Path, units: int = 0) -> FaultLog:
     """Return the fault log of a CSV file: one spell a line, `server,start_day,end_day`; servers are numbered from 0.
 
     Args:
         path: The path of the CSV file.
-        n_servers: The number of servers, with those that have no fault; 0: the largest number in the file plus 1.
+        units: The number of servers, with those that have no fault; 0: the largest number in the file plus 1.
 
     Raises:
         InputError: The file or a column is missing, or a line has an impossible value.
     """
     name = str(path)
     with csv_rows(path, "--log", name, COLUMNS) as reader:
-        rows = [*_rows(reader, name, n_servers)]
+        rows = [*_rows(reader, name, units)]
     if not rows:
         raise InputError(f"{name}, line 2: a spell must follow the names of the columns, got none")
     _check_apart(rows, name)
     server, start, end = (np.array(values) for values in list(zip(*rows, strict=True))[1:])
     number = np.arange(len(rows))
-    return FaultLog(n_servers or int(server.max()) + 1, float(end.max()), column(server, np.int64), start, end, number)
+    return FaultLog(units or int(server.max()) + 1, float(end.max()), column(server, np.int64), start, end, number)
 
 
-def _rows(reader: "csv.DictReader[str]", name: str, n_servers: int) -> Iterator[tuple[int, int, float, float]]:
+def _rows(reader: "csv.DictReader[str]", name: str, units: int) -> Iterator[tuple[int, int, float, float]]:
     """Yield the line number, the server, and the first and the last day of each spell."""
     for row in reader:
         where = f"{name}, line {reader.line_num}"
         server = _number(row["server"], "server", where)
         start, end = (_number(row[field], field, where) for field in COLUMNS[1:])
-        if server != int(server) or (n_servers and server >= n_servers):
-            what = f"a whole number of 0..{n_servers - 1}" if n_servers else "a whole number of 0 or more"
+        if server != int(server) or (units and server >= units):
+            what = f"a whole number of 0..{units - 1}" if units else "a whole number of 0 or more"
             raise must_be(where, "server", what, row["server"])
         if end < start:
             raise must_be(where, "end_day", f"start_day={start:g} or later", f"{end:g}")

@@ -117,7 +117,7 @@ class PreparedEstimate:
             InputError: The step ends beyond the clock; or as `by_packets`, or `refuse_composed`.
         """
         began = time.perf_counter()
-        timed = self._on_engine(device_under(self.request.stack, device))
+        timed = replace(self._on_engine(device_under(self.request.stack, device)), axes=self._own_axes)
         wall_s = self.wall_s + time.perf_counter() - began
         plan, stack = self.request.plan, self.request.stack
         return StepEstimate(
@@ -134,6 +134,12 @@ class PreparedEstimate:
             tasks=len(timed.timeline.end_fs),
             wall_s=wall_s,
         ), timed
+
+    @property
+    def _own_axes(self) -> tuple[str, ...]:
+        """The axes of the request in the order in which they get NPUs; () if this is the order of the plan."""
+        named = axes_of(self.request.plan, self.request.axes)
+        return () if named == axes_of(self.request.plan) else named
 
     def _on_engine(self, device: Device) -> TimedTrace:
         """Return the step by the engine of the request; the arguments are those of `timed`, the errors those of `estimate`."""

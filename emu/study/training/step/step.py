@@ -162,6 +162,7 @@ class TimedTrace:
     wall_fabric_s: float
     place_requests: PlaceRequests | None = None  # of a composed step; None: the trace has all ranks
     between_s: tuple[float, float] | None = None  # of a composed step, what the whole graph is estimated to take
+    axes: tuple[str, ...] = ()  # whose ranks have neighbouring NPUs, nearest first; (): the topology's own order of NPUs
     engine_assumed: tuple[str, ...] = ()  # what composing, or a time by packets, rests on
     auto: StepChoice | None = None  # None: nothing was chosen for the step as a whole
     packets: PacketFigures | None = None  # what only packets know; None: it was not timed by packets
@@ -258,13 +259,24 @@ class TimedTrace:
             found.setdefault(last, Counter())[axis] += ticks
         return {last: [axis for axis, _ in of.most_common()] for last, of in found.items()}
 
+    def _placement_note(self) -> str:
+        """Return a sentence for the report that says which NPU each rank has."""
+        if not self.axes:
+            return f"the {self.ranks} ranks sit on the first of the {self.topology.n_npus} NPUs, in the topology's own order"
+        nearest, *further = self.axes
+        then = f", then {', '.join(further)}" if further else ""
+        return (
+            f"the {self.ranks} ranks sit on the first of the {self.topology.n_npus} NPUs, in the order of the axes: "
+            f"neighbouring NPUs have the ranks of {nearest}{then}"
+        )
+
     def assumptions(self) -> tuple[str, ...]:
         """Return a sentence for each assumption that no source states."""
         reading = reading_of(self.trace)
         own = [
             *(() if reading is None else reading.assumptions),
             *growth_notes(self.trace, as_measured=self.device.as_measured),
-            f"the {self.ranks} ranks sit on the first of the {self.topology.n_npus} NPUs, in the topology's own order",
+            self._placement_note(),
         ]
         if reading is None:
             own.append(_MEMORY_TOLD)
