@@ -64,8 +64,8 @@ def prepare_search(request: PlanRequest, topologies: Sequence[Topology], device:
     model = find_model(request.model)
     model = replace(model, part=partial(_known_part, model.part))
     paths = PATHS[stack.software](model, stack, device_under(stack, device).over(request.npus))
-    axes, names = frozenset(axes_named(request.algorithms)), not {*map(_named, request.algorithms)} <= {*choosers()}
-    bounds = CandidateBounds(paths, [topology_under(stack, each) for each in topologies], axes, names)
+    axes, names_algorithm = frozenset(axes_named(request.algorithms)), not {*map(_named, request.algorithms)} <= {*choosers()}
+    bounds = CandidateBounds(paths, [topology_under(stack, each) for each in topologies], axes, names_algorithm)
     chooses = is_automatic(choice_on(topologies[0], request.algorithms, "float32").chooser)
     space, floors = _space(request, model, topologies), MemoryFloors(model, stack)
     plans, left_out = _plans(request, space, progress), space.left_out

@@ -12,7 +12,7 @@ from emu.model.plan.plan_text import parse_plan
 from emu.study.job_pool import THIS_PROCESS, JobPool, LocalPool
 from emu.study.planning.find import find_plans
 from emu.study.planning.search.results import ResultCache, search_name
-from emu.study.planning.search.row import BEST, PlanRequest, PlanRow, PlanTable
+from emu.study.planning.search.row import TABLE_ROWS, PlanRequest, PlanRow, PlanTable
 from emu.study.training.estimate import EstimateRequest, estimate_and_times
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
@@ -80,7 +80,7 @@ def plan(
     algorithm: Words = (),
     plan: str = "",
     beside: Words = (),
-    top: int = BEST,
+    top: int = TABLE_ROWS,
     prove_all: bool = False,
     cache: str | Path | None = None,
     sweep: Words = (),
@@ -163,5 +163,5 @@ def _at(request: PlanRequest, point: SweepPoint) -> tuple[PlanRequest, str]:
     """Return the request for the plans at a point of a sweep, and the name in the cache of the fastest plan there."""
     npus, global_batch, seq = map(point.whole, ("npus", "global-batch", "seq"))
     asked = replace(request, npus=npus, global_batch=global_batch, seq=seq)
-    asked = replace(asked, model=point.model, given=point.said["plan"], stack=point.stack, best=1)
+    asked = replace(asked, model=point.model, given=point.said["plan"], stack=point.stack, top=1)
     return asked, f"best of {search_name(asked, point.model, point.device, (point.topology,))}"

@@ -5,7 +5,8 @@ out. So the longest path through the rest ends no later than the step, even if o
 induction in the order of time: each task ends no earlier than the longest path to it. The bound counts:
 
 - The passes of a stage take the passes of its layers (`tape_paths`, beside this file), one after another. Their requests take
-  the least time of any NPU for the bytes that it sends and receives (`requests`), or of a rank of theirs (`emu.fabric.floor`).
+  the least time of any NPU for the bytes that it sends and receives (`least_times`), or of a rank of theirs
+  (`emu.fabric.floor`).
 - A step may contain the messages of every rank of a stage. Then each time here is that of the first rank of the stage to come
   so far: all ranks do the same, each enters a request no sooner than the first, and leaves it no sooner than the least after.
 - The rank at place p of a pipeline begins when the stages before it have passed one microbatch on. Then it takes all its
@@ -57,11 +58,11 @@ class Outline:
 
     plan: Plan
     cut: StageCut
-    turns: tuple[LayerPaths, ...]  # [K] the paths of the passes of each kind of part
+    pass_paths: tuple[LayerPaths, ...]  # [K] the paths of the passes of each kind of part
     ends: tuple[EndPaths, ...]  # [H] the paths before and after all passes, of each kind of place
     message_bytes: int  # bytes of a message between two stages
     waits: bool  # whether a rank waits until a message has left it
-    reduces: tuple[TapePath, ...] = ()  # [P] the reductions of gradients in the last backward; (): `ends` has them
+    reductions: tuple[TapePath, ...] = ()  # [P] the reductions of gradients in the last backward; (): `ends` has them
 
     @staticmethod
     def of(paths: TapePaths, plan: Plan) -> "Outline":
@@ -72,10 +73,10 @@ class Outline:
         """
         cut, share = paths.cut(plan), paths.stack.boundary_share(plan.tp, sp=plan.sp)
         size = plan.pass_batch * plan.rank_seq * paths.model.hidden // share * item_bytes(paths.dtype)
-        turns = tuple(paths.of_layer(plan, name) for name in paths.names)
+        pass_paths = tuple(paths.of_layer(plan, name) for name in paths.names)
         held = [paths.held(plan, dict(zip(paths.names, parts, strict=True))) for parts in cut.held.tolist()]
         ends = tuple(paths.of_ends(plan, of_place) for of_place in held)
-        return Outline(plan, cut, turns, ends, size, paths.waits(plan), paths.reductions(plan, last=True))
+        return Outline(plan, cut, pass_paths, ends, size, paths.waits(plan), paths.reductions(plan, last=True))
 
     def seconds(self, least: LeastTimes) -> float:
         """Return the lower bound of the plan's step in seconds, by the least times of its requests.
@@ -98,7 +99,7 @@ class Outline:
 
     def _reduced_s(self, least: LeastTimes, spans: F64) -> F64:
         """Return [P] the seconds for which reductions of gradients go on after the last backward, with which they begin."""
-        took = [path.seconds(least, place) for place, path in enumerate(self.reduces)]
+        took = [path.seconds(least, place) for place, path in enumerate(self.reductions)]
         last = spans[..., 1 if self.plan.passes == 1 else 2].sum(axis=1)
         return np.array(took) - last if took else np.zeros(self.plan.pp)
 
@@ -123,7 +124,7 @@ class Outline:
     def _parts_s(self, least: LeastTimes, place: int, held: int) -> list[Sequence[float]]:
         """Return [K, 3] the seconds of the passes of each part at a place whose kind is row `held` of `StageCut.held`."""
         has = self.cut.held[held] > 0
-        return [times_s(turns, least, place) if own else _NOTHING for turns, own in zip(self.turns, has, strict=True)]
+        return [times_s(paths, least, place) if own else _NOTHING for paths, own in zip(self.pass_paths, has, strict=True)]
 
     def ends_s(self, least: LeastTimes) -> list[list[float]]:
         """Return [P, 3] the seconds at each place before its passes, after its passes, and after them without overlap."""
@@ -146,7 +147,7 @@ class Outline:
     def messages(self, least: LeastTimes) -> F64:
         """Return [2, P, 2] the seconds until a message to the next or the previous place has left, and is delivered."""
         found = [least.messages(to, self.message_bytes) for to in (1, -1)]
-        return np.array([[(each.left_s, each.there_s) for each in way] for way in found])
+        return np.array([[(each.left_s, each.delivered_s) for each in way] for way in found])
 
 
 def _passed(steps: F64) -> F64:
@@ -154,8 +155,8 @@ def _passed(steps: F64) -> F64:
     return np.concatenate(([0.0], np.cumsum(steps)))
 
 
-AXES = 2  # A: what all tokens see, and experts
-MOST = 2**18  # turns of a pipeline that are laid out
+COPY_AXES = 2  # A: the copies of what all tokens see, and those of experts
+MOST_TURNS = 2**18  # of a pipeline whose chart is computed
 
 
 class PipelineTimes(NamedTuple):
@@ -166,7 +167,7 @@ class PipelineTimes(NamedTuple):
     backward: F64  # [P, V] of each backward but the last
     last: F64  # [P, V] of the backward of the last microbatch
     left: F64  # [2, P] until a message to the place after, or before, has left
-    there: F64  # [2, P] from then until it is delivered
+    delivered: F64  # [2, P] from then until it is delivered
     weights: F64  # [P, V] since the step began, until those that a stage uses first are gathered
     arrive: F64  # [P, V, A] from the beginning of the last backward until gradients are to be reduced
     reduce: F64  # [P, V, A] of each reduction of gradients
@@ -204,12 +205,12 @@ class _ChartBuilder:
 
     def __post_init__(self) -> None:
         of_place, of_stage = len(self.stages), sum(map(len, self.stages))
-        sizes = (of_place, *[of_stage] * 3, *[2 * of_place] * 2, of_stage, *[of_stage * AXES] * 2, of_place)
+        sizes = (of_place, *[of_stage] * 3, *[2 * of_place] * 2, of_stage, *[of_stage * COPY_AXES] * 2, of_place)
         self.first = dict(zip(PipelineTimes._fields, np.cumsum([0, *sizes]).tolist()[:-1], strict=True))
 
     def place(self, place: int, own: Sequence[Turn]) -> None:
         """Add the turns of one place, in their order."""
-        last, held, sent, reduces = self._task("begin", place), list[int](), list[int](), [list[int]()] * AXES
+        last, held, sent, reduces = self._task("begin", place), list[int](), list[int](), [list[int]()] * COPY_AXES
         for turn in own:
             if turn.what.startswith(SEND):
                 message = self._sent(turn)
@@ -252,8 +253,8 @@ class _ChartBuilder:
         """
         found = []
         for axis, earlier in enumerate(reduces):
-            arrived = self._task("arrive", at * AXES + axis, before, *self._needed(turn))
-            found.append([self._task("reduce", at * AXES + axis, arrived, *earlier)])
+            arrived = self._task("arrive", at * COPY_AXES + axis, before, *self._needed(turn))
+            found.append([self._task("reduce", at * COPY_AXES + axis, arrived, *earlier)])
         return found
 
     def _needed(self, turn: Turn) -> list[int]:
@@ -273,7 +274,7 @@ class _ChartBuilder:
             sender = received.stage + (1 if back else -1)
             src = next(place for place, own in enumerate(self.stages) if sender in own)
             self.messages[received] = self._task("left", back * len(self.stages) + src)
-            self._task("there", back * len(self.stages) + src, self.messages[received])
+            self._task("delivered", back * len(self.stages) + src, self.messages[received])
         return self.messages[received]
 
     def _task(self, kind: str, at: int, *after: int) -> int:
@@ -299,22 +300,22 @@ class _ChartBuilder:
 def chart_s(paths: MegatronPaths, outline: Outline, least: LeastTimes) -> float:
     """Return the lower bound of a step from its pipeline graph, in seconds; 0 if the graph is too large."""
     plan = outline.plan
-    if 2 * plan.stages * plan.passes > MOST:
+    if 2 * plan.stages * plan.passes > MOST_TURNS:
         return 0.0
     try:
-        times = _times(paths, outline, least)
+        times = _pipeline_times(paths, outline, least)
         return pipeline_end_s(times, plan.pipeline, plan.passes, waits=outline.waits) * (1 - ROUNDED)
     except InputError:  # longer than the clock counts
         return 0.0
 
 
-def _times(paths: MegatronPaths, outline: Outline, least: LeastTimes) -> PipelineTimes:
+def _pipeline_times(paths: MegatronPaths, outline: Outline, least: LeastTimes) -> PipelineTimes:
     """Return the times of a plan's chart."""
     spans, plan = outline.spans(least), outline.plan
     ends = np.array(outline.ends_s(least))
     ways = np.zeros((2, plan.pp, 2)) if plan.pp == 1 else outline.messages(least)
     shape = (plan.pp, plan.vp)
-    weights, moved, arrive, reduce = (np.zeros((*shape, *more)) for more in ((), (), (AXES,), (AXES,)))
+    weights, moved, arrive, reduce = (np.zeros((*shape, *more)) for more in ((), (), (COPY_AXES,), (COPY_AXES,)))
     if paths.stack.overlaps_gradients:
         for place in range(plan.pp):
             of = [paths.overlapped(plan, int(stage)) for stage in outline.cut.stages[place]]
@@ -323,10 +324,10 @@ def _times(paths: MegatronPaths, outline: Outline, least: LeastTimes) -> Pipelin
             for v, asides in enumerate(of):
                 for a, each in enumerate(asides):
                     arrive[place, v, a] = _arrives_s(paths, plan, each, least, place)
-                    reduce[place, v, a] = 0.0 if each.reduce is None else least.collective(place, each.reduce).there_s
+                    reduce[place, v, a] = 0.0 if each.reduce is None else least.collective(place, each.reduce).delivered_s
     passes = spans[..., 0], spans[..., 2], spans[..., 2] + moved
-    left, there = ways[..., 0], np.maximum(0.0, ways[..., 1] - ways[..., 0])
-    return PipelineTimes(ends[:, 0], *passes, left, there, weights, arrive, reduce, ends[:, 2])
+    left, delivered = ways[..., 0], np.maximum(0.0, ways[..., 1] - ways[..., 0])
+    return PipelineTimes(ends[:, 0], *passes, left, delivered, weights, arrive, reduce, ends[:, 2])
 
 
 def _arrives_s(paths: MegatronPaths, plan: Plan, aside: OverlappedRequests, least: LeastTimes, place: int) -> float:
@@ -343,7 +344,7 @@ def _gathered(of_stages: Sequence[Sequence[OverlappedRequests]], least: LeastTim
         for each in asides:
             cleared += each.cleared_s
             if each.gather is not None:
-                taken_s = least.collective(place, each.gather).there_s
+                taken_s = least.collective(place, each.gather).delivered_s
                 there[each.axis] = max(there.get(each.axis, 0.0), cleared) + taken_s
         found.append(max((there[each.axis] for each in asides if each.gather is not None), default=0.0))
     return found

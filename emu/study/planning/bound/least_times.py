@@ -207,11 +207,11 @@ class BoundedRequest(NamedTuple):
         members = self.groups.npus.shape[1] if self.ask.operation in ROOTED else 1
         return range(members) if members <= _MOST_ROOTS else None
 
-    def different(self, number: int) -> DistinctRequest:
-        """Return the request in the form that a composed step has, with communicator `number`."""
+    def as_distinct(self, communicator: int) -> DistinctRequest:
+        """Return the request in the form that a composed step has, by the communicator of a number."""
         ask, groups = self.ask, self.groups
         size, elements = ask.elements * item_bytes(ask.dtype), ask.elements * (ask.operation != MESSAGE)
-        said = (number, self.axis, ask.operation, ask.dtype)
+        said = (communicator, self.axis, ask.operation, ask.dtype)
         return DistinctRequest(*said, 0, size, elements, ask.splits, groups.npus, groups.choosing, ())
 
 
@@ -239,10 +239,10 @@ def least_request_time(request: BoundedRequest, topology: Topology, algorithms: 
     roots = request.roots
     if roots is None:
         return LeastTime(0.0, 0.0)
-    asked = [request.different(n) for n in range(request.groups.numbers)]
+    asked = [request.as_distinct(n) for n in range(request.groups.numbers)]
     fabric = _Fabric(choice, topology, npus, launch_fs, request.groups.rates)
     each = [_least(replace(of, root=root), fabric) for of in asked for root in roots]
-    return LeastTime(min(taken.left_s for taken in each), min(taken.there_s for taken in each))
+    return LeastTime(min(taken.left_s for taken in each), min(taken.delivered_s for taken in each))
 
 
 @dataclass(frozen=True, eq=False)
@@ -263,8 +263,8 @@ class _Fabric(ServedFabric):
         """Return the least time of a request for a rank, by the placed schedules that `laid` returns."""
         least = [least_fs(each, self.launch_fs) for each in laid]
         if asked.name == MESSAGE:
-            left, there = np.min([each.min(axis=0) for each in least], axis=0) / TICKS_PER_S
-            return LeastTime(left, there)
+            left, delivered = np.min([each.min(axis=0) for each in least], axis=0) / TICKS_PER_S
+            return LeastTime(left, delivered)
         ranks = asked.ranks.shape[1]
         return LeastTime(0.0, min(float(each[:, :ranks].min()) for each in least) / TICKS_PER_S)
 
@@ -300,7 +300,7 @@ def _least(asked: DistinctRequest, fabric: _Fabric) -> LeastTime:
     if heavy:
         return floor
     for option in _options(asked, fabric):
-        if taken.there_s <= (1 + _NEAR) * floor.there_s:
+        if taken.delivered_s <= (1 + _NEAR) * floor.delivered_s:
             return min(taken, floor)
         with suppress(InputError):
             parts = fabric.served_by(asked, option).parts(few)

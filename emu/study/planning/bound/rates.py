@@ -31,7 +31,7 @@ class LeastTime(NamedTuple):
     """The least time of a request, in seconds."""
 
     left_s: float  # until a message has left its sender
-    there_s: float  # until all ranks have left a collective, or a message is delivered
+    delivered_s: float  # until all ranks have left a collective, or a message is delivered
     is_final: bool = True  # False: a better bound can still be computed
 
 

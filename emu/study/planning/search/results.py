@@ -47,7 +47,7 @@ class StepJob(NamedTuple):
     """A job that times the step of a candidate, in one of three degrees of detail: QUICK, THOROUGH, FULL."""
 
     candidate: Candidate
-    how: str = QUICK
+    effort: str = QUICK
 
 
 class RequestJob(NamedTuple):
@@ -61,8 +61,8 @@ Job = StepJob | RequestJob
 
 
 @dataclass(frozen=True, eq=False)
-class Timer:
-    """A function that does the jobs of one search; it runs in the processes of the job pool."""
+class JobWorker:
+    """A function that does the jobs of one search, steps and requests; it runs in the processes of the job pool."""
 
     request: PlanRequest
     model: Model
@@ -76,11 +76,11 @@ class Timer:
         except InputError as error:
             return {REFUSED: str(error)}
 
-    def _step(self, candidate: Candidate, how: str) -> JobResult:
-        """Time the step of a candidate, and return its row as fields by name; `how` is QUICK, THOROUGH or FULL."""
+    def _step(self, candidate: Candidate, effort: str) -> JobResult:
+        """Time the step of a candidate, and return its row as fields by name; `effort` is QUICK, THOROUGH or FULL."""
         request, topology = self.request, self.topologies[candidate.topology]
         asked = EstimateRequest(self.model, candidate.plan, request.stack, request.algorithms, candidate.axes)
-        return asdict(PlanRow.of(*prepare(asked, topology, self.device, _EFFORTS[how]).estimate(self.device, briefly=True)))
+        return asdict(PlanRow.of(*prepare(asked, topology, self.device, _EFFORTS[effort]).estimate(self.device, briefly=True)))
 
     def _least_time(self, number: int, request: BoundedRequest) -> JobResult:
         """Return the least time of a request on the topology of this number, as fields by name."""
@@ -106,16 +106,16 @@ class ResultCache(ValueTable):
             raise InputError(f"plan: cache must be {where}, got {str(folder)!r} ({error}); take another --cache") from None
 
 
-def kept_result(timer: Timer, kept: ResultCache, name_of: Callable[[Job], str], job: Job) -> JobResult:
-    """Return the result of a job, and write it to the cache first: no interruption loses a result that was reported.
+def do_and_store(worker: JobWorker, kept: ResultCache, name_of: Callable[[Job], str], job: Job) -> JobResult:
+    """Do a job, and return its result after writing it to the cache: no interruption loses a result that was reported.
 
     Args:
-        timer: The object that does the job.
+        worker: The object that does the job.
         kept: The cache.
         name_of: A function that gives the name of a job's result in the cache.
         job: The job.
     """
-    found = timer(job)
+    found = worker(job)
     kept.write(name_of(job), found)
     return found
 
@@ -138,7 +138,7 @@ def result_namer(
         if isinstance(job, RequestJob):
             return "request " + digest((requests, under[job.topology], *job.request.name))
         topology, plan, axes = job.candidate
-        return "step " + digest((steps, plain[topology], repr(plan), axes, job.how))
+        return "step " + digest((steps, plain[topology], repr(plan), axes, job.effort))
 
     return name_of
 
@@ -233,7 +233,7 @@ class SearchState:
 
     def _improve(self, time_s: float, candidate: Candidate) -> None:
         """Store a candidate as the best if it is faster than the best so far."""
-        if self.best is None or (time_s, candidate.words) < (self.best[0], self.best[1].words):
+        if self.best is None or (time_s, candidate.tie_key) < (self.best[0], self.best[1].tie_key):
             self.best = time_s, candidate
 
     def _tell(self) -> None:
@@ -245,9 +245,9 @@ class SearchState:
     def _rows(self, candidate: Candidate) -> list[PlanRow]:
         """Return the rows of a candidate from the cache, that of the best way of timing first.
 
-        None if the quick one is lost.
+        The list is empty if the quick one is lost.
         """
-        *better, quick = (self.recall(StepJob(candidate, how)) for how in (FULL, THOROUGH, QUICK))
+        *better, quick = (self.recall(StepJob(candidate, effort)) for effort in (FULL, THOROUGH, QUICK))
         return [PlanRow.stored(row) for row in (*better, quick) if row and REFUSED not in row] if quick else []
 
 

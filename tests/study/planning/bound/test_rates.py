@@ -15,7 +15,7 @@ from emu.study.planning.search.row import Candidate
 from emu.study.training.composed.software_costs import device_under
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import CHANNELS
-from tests.study.planning.spaces import H100, asked, of, there_s, times
+from tests.study.planning.spaces import H100, asked, of, tightest_s, times
 
 LINK = 56e9  # bytes per second of a link of UB-Mesh
 
@@ -93,5 +93,5 @@ def test_two_topologies_have_bounds_of_their_own():
     for number, line in enumerate(lines):
         each, timed, alone = Candidate(number, plan, ("tp", "dp")), times(request, line), of(request, line)
         first = each._replace(topology=0)
-        assert both.quickly_s(each) == alone.quickly_s(first)
-        assert there_s(both, each, lambda _, wanted, timed=timed: timed(0, wanted)) == there_s(alone, first, timed)
+        assert both.by_ports_s(each) == alone.by_ports_s(first)
+        assert tightest_s(both, each, lambda _, wanted, timed=timed: timed(0, wanted)) == tightest_s(alone, first, timed)
