@@ -153,6 +153,6 @@ def has_steps(trace: Trace) -> bool:
     return count_steps(trace) > 0
 
 
-def is_whole(trace: Trace) -> bool:
+def is_whole_script(trace: Trace) -> bool:
     """Return whether the only step of the trace is the whole script."""
     return _WHOLE in trace.meta

@@ -158,7 +158,7 @@ def calls_of(words: str) -> Stack:
     return beside(stack_of(words))
 
 
-def algorithm_choice(words: Words, stack: Stack) -> tuple[str, ...]:
+def algorithm_words(words: Words, stack: Stack) -> tuple[str, ...]:
     """Return the words that choose algorithms for a step.
 
     Operations that no word names are served by the library of the stack, else by `auto`.

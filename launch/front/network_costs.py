@@ -186,6 +186,6 @@ def _step_of(needed: dict[str, Any], device: DeviceLike, words: str) -> "Callabl
         raise InputError(f"cost: --model, --plan, --global-batch and --seq go together; add {', '.join(flags)}")
     of: Any = importlib.import_module("emu.study.training.estimate")  # not above: it takes long to load
     laid, stack = parse_plan(needed["plan"], global_batch=needed["global_batch"], seq=needed["seq"]), inputs.stack_of(words)
-    request = of.EstimateRequest(inputs.model_word(needed["model"]), laid, stack, inputs.algorithm_choice((), stack))
+    request = of.EstimateRequest(inputs.model_word(needed["model"]), laid, stack, inputs.algorithm_words((), stack))
     found = inputs.device_of(device, stack.precision.activation)
     return lambda topology: of.estimate(request, topology, found)

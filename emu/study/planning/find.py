@@ -19,7 +19,7 @@ from emu.study.planning.prepared_search import PreparedSearch, prepare_search
 from emu.study.planning.search.results import JobWorker, Progress, ResultCache, SearchJobs, SearchState, do_and_store, quiet
 from emu.study.planning.search.row import PlanRequest, PlanTable
 from emu.study.planning.search.search import Search
-from emu.study.training.room import parts_text
+from emu.study.training.memory_fit import parts_text
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.units import format_size
@@ -66,7 +66,7 @@ def find_plans(
     request = replace(request, beside=tuple(replace(plan, microbatch=plan.pass_batch) for plan in request.beside))
     prepared = prepare_search(request, topologies, device, progress)
     state = SearchState.of(request, prepared.model, device, tuple(topologies), kept)
-    worker = JobWorker(request, prepared.model, tuple(topologies), replace(device, memory_bytes=0))
+    worker = JobWorker(request, prepared.model, tuple(topologies), device.without_memory())  # plans are checked here
     with pool.open(partial(do_and_store, worker, kept, state.name_of), kept) as opened:
         search = Search(prepared, SearchJobs(state, opened), progress)
         try:

@@ -181,7 +181,7 @@ def _timed(layout: TraceLayout, packets: PacketFabric | None, *, fake: bool) -> 
         return by_packets(time_trace(layout), packets)
     events = events_of(layout.trace)
     timed = time_step(layout, most) if events <= most else None
-    if timed is None or timed.place_requests is not None:
+    if timed is None or timed.requests_by_place is not None:
         refuse_composed("run", most, events, "take fewer ranks, or leave --fabric out")
     return by_packets(timed, packets)
 

@@ -120,7 +120,7 @@ def plan(
     """
     under, word = inputs.stack_of(stack), inputs.model_word(model)
     named = tuple(parse_plan(words, global_batch=global_batch, seq=seq) for words in inputs.several(beside))
-    choice = inputs.algorithm_choice(algorithm, under)
+    choice = inputs.algorithm_words(algorithm, under)
     request = PlanRequest(word, npus, global_batch, seq, under, choice, plan, named, top, prove_all)
     local = LocalPool(min(_PROCESSES, os.cpu_count() or 1))
     pool = job_pool("emu plan", workers, ray_address, local)

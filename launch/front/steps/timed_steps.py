@@ -18,7 +18,7 @@ from emu.errors import InputError, must_be
 from emu.model.stack.stack import Stack
 from emu.study.live.faulty_job import FaultyJob, losses, time_faulty_job, times_of_trace
 from emu.study.live.timed_faults import run_through_timed_faults
-from emu.study.training.composed.software_costs import device_under, topology_under
+from emu.study.training.composed.software_costs import costed_device, costed_topology
 from emu.study.training.step.choices import choice_for
 from emu.study.training.step.rate import messages_of, products_of, timed_dtypes_text
 from emu.study.training.step.step import Step, TimedTrace, with_means
@@ -34,7 +34,7 @@ from emu.trace.steps import count_steps
 from emu.trace.timed_dtype import usual_dtype
 from emu.trace.trace import Kind, Trace
 from emu.units import format_time
-from launch.front.inputs import DeviceLike, Words, algorithm_choice, calls_of, device_of, several, topologies_of
+from launch.front.inputs import DeviceLike, Words, algorithm_words, calls_of, device_of, several, topologies_of
 from launch.front.result import Result, TraceOutput, late
 from launch.show.blocks import Page
 from launch.show.lanes import few_lanes, lanes, write_perfetto
@@ -181,7 +181,7 @@ class TraceTiming:
         """
         calls = calls_of(stack)
         built = tuple(topologies_of(topology))
-        return cls(built, device, dtype, algorithm_choice(algorithm, calls), calls, several(algorithm))
+        return cls(built, device, dtype, algorithm_words(algorithm, calls), calls, several(algorithm))
 
     @classmethod
     def of_replay(
@@ -198,8 +198,8 @@ class TraceTiming:
         Raises:
             InputError: the device or the dtype is unknown.
         """
-        built = [topology_under(self.calls, each) for each in self.machines]
-        return built, device_under(self.calls, device_of(usual_device(self.device), dtype))
+        built = [costed_topology(self.calls, each) for each in self.machines]
+        return built, costed_device(self.calls, device_of(usual_device(self.device), dtype))
 
     def for_trace(self, recorded: Trace) -> "TraceTiming":
         """Return the timing of a trace; the computations of a profile keep their measured times unless a device is given.
@@ -241,7 +241,7 @@ class TraceTiming:
             return choice_for(recorded, self.algorithms, topology, dtype)
 
         if at_times(faults):
-            on = [TraceLayout(recorded, chosen(topology_under(stack, each)), each, found, dtype) for each in self.machines]
+            on = [TraceLayout(recorded, chosen(costed_topology(stack, each)), each, found, dtype) for each in self.machines]
             told = [run_through_timed_faults(each, stack, own) for each, own in zip(on, known, strict=True)]
             for each in told:
                 if each.stopped is None:  # a fault after the end of the job is refused
@@ -316,7 +316,7 @@ class JobConditions:
         if self.factor is None:
             return None
         tempo = Tempo(self.factor, device, dtype, _SWITCH[self.compute or "on"], _SWITCH[self.events or "on"])
-        return Pace(tempo, machine, tuple(faults), partial(topology_under, stack))
+        return Pace(tempo, machine, tuple(faults), partial(costed_topology, stack))
 
 
 def pacing_of(pace: Pace | None) -> PaceFigures | None:

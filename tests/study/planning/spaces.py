@@ -16,7 +16,7 @@ from emu.study.planning.find import find_plans
 from emu.study.planning.search.results import JobWorker, RequestJob, ResultCache
 from emu.study.planning.search.row import Candidate, PlanRequest, PlanTable
 from emu.study.planning.space import Space, placements
-from emu.study.training.composed.software_costs import device_under, topology_under
+from emu.study.training.composed.software_costs import costed_device, costed_topology
 from emu.study.training.estimate import EstimateRequest, estimate
 from emu.study.training.step_choice.algorithm_search import ALWAYS_COMPOSED
 from emu.topology.catalogue import build_topology
@@ -67,9 +67,9 @@ def held(request: PlanRequest, plan: Plan) -> int:
 
 
 def of(request, line):
-    device = device_under(request.stack, H100).over(request.npus)
+    device = costed_device(request.stack, H100).for_ranks(request.npus)
     ways = PATHS[request.stack.software](find_model(request.model), request.stack, device)
-    return CandidateBounds(ways, [topology_under(request.stack, topology_of(line))])
+    return CandidateBounds(ways, [costed_topology(request.stack, topology_of(line))])
 
 
 def tightest_s(placed: CandidateBounds, each: Candidate, times) -> float:

@@ -318,5 +318,7 @@ def test_bounds_that_are_too_high_are_seen(monkeypatch):
         wrong.setattr(CandidateBounds, "anywhere_s", lambda self, plan: [1 / each for each in anywhere(self, plan)])
         assert table(found(request, line)) != right
     with monkeypatch.context() as wrong:
-        wrong.setattr(CandidateBounds, "tighter", lambda *args: [(1 / least_s, is_final) for least_s, is_final in nearer(*args)])
+        wrong.setattr(
+            CandidateBounds, "tighter", lambda *args: [(1 / least_s, is_final) for least_s, is_final in nearer(*args)]
+        )
         assert table(found(request, line)) != right

@@ -26,7 +26,7 @@ from emu.fabric.floor import least_fs
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
 from emu.fabric.rounds import message_count
 from emu.memo import kept_by
-from emu.model.generate.generate import members
+from emu.model.generate.generate import groups_of_axis
 from emu.model.generate.item import Ask
 from emu.model.plan.plan import Plan
 from emu.study.choice.chooser import choice_on
@@ -34,9 +34,9 @@ from emu.study.choice.site import canonical_npus
 from emu.study.planning.bound.rates import LeastTime, Ports, Rates, ranks_of
 from emu.study.training.axes import npus_of
 from emu.study.training.composed.isolated_request import LIGHT
-from emu.study.training.composed.place_requests import DistinctRequest, choosing
 from emu.study.training.composed.request_parts import RequestPart, goes_round, parts_by_algorithm
-from emu.study.training.step_choice.options import SLOWER, Option, ServedFabric, is_open, other_choosers
+from emu.study.training.composed.requests_by_place import DistinctRequest, RequestKind, choosing
+from emu.study.training.step_choice.options import SLOWER, Option, ServedFabric, is_free, other_choosers
 from emu.topology.facts.facts import routes_spread
 from emu.topology.topology import Topology
 from emu.trace.matching.call_batch import BatchKey
@@ -164,7 +164,7 @@ class PlacedGroups:
     @kept_by(lambda _, *asked: asked)
     def _every(self, axis: str) -> I64:
         """Return [G, N] the ranks of all groups of an axis."""
-        return members(self.plan, axis)
+        return groups_of_axis(self.plan, axis)
 
     def _of(self, ranks: I64, every: I64) -> Groups:
         """Return groups of ranks [G, N], with the NPUs that represent all equivalent groups."""
@@ -184,6 +184,7 @@ def _communicators(plan: Plan) -> int:
 
 _OF_LAYERS = ("tp", "cp", "ep", "etp", "etp+ep")
 _LAYERS, _PLACES, _ENDS = range(3)  # the order in which requests are timed: layers at place 0, layers at other places, the rest
+_ALONE = RequestKind(0, 0, -1, -1)  # of a request that nothing follows
 _MOST_ROOTS = 16  # limit of roots of an operation that are timed
 _NEAR = 0.03  # share above the least time by any algorithm that is near enough to try no other
 
@@ -212,7 +213,7 @@ class BoundedRequest(NamedTuple):
         ask, groups = self.ask, self.groups
         size, elements = ask.elements * item_bytes(ask.dtype), ask.elements * (ask.operation != MESSAGE)
         said = (communicator, self.axis, ask.operation, ask.dtype)
-        return DistinctRequest(*said, 0, size, elements, ask.splits, groups.npus, groups.choosing, ())
+        return DistinctRequest(*said, 0, size, elements, ask.splits, groups.npus, groups.choosing, _ALONE)
 
 
 # Requests whose times are asked for and not known, by name, each after its rank in the order of timing: the least comes first.
@@ -294,7 +295,7 @@ def _least(asked: DistinctRequest, fabric: _Fabric) -> LeastTime:
         parts = fabric.parts(few)
         laid = fabric.laid(parts)
     taken, seen = fabric.least(few, laid), {_served(parts)}
-    if not is_open(asked, fabric.choice):
+    if not is_free(asked, fabric.choice):
         return taken
     floor = LeastTime(0.0, _floor_s(asked, fabric))
     if heavy:

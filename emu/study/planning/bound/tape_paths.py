@@ -126,7 +126,7 @@ class TapePaths(ABC):
         """Return the paths of the passes of a part of the model, one of `names`."""
         return self._layer_paths(plan, name)
 
-    @kept_by(lambda _, plan, held: (held, plan.sharding, plan.sharded, plan.clip > 0, plan.tp))
+    @kept_by(lambda _, plan, held: (held, plan.sharding, plan.shard_ranks, plan.clip > 0, plan.tp))
     def of_ends(self, plan: Plan, held: Sequence[HeldElements]) -> EndPaths:
         """Return the paths before the first pass and after the last, for a rank that holds the given parameters."""
         return self._end_paths(plan, held)

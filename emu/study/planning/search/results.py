@@ -25,7 +25,7 @@ from emu.store import ValueTable
 from emu.study.job_pool import OpenPool, PendingResult, known_result
 from emu.study.planning.bound.least_times import BoundedRequest, least_request_time
 from emu.study.planning.search.row import Candidate, PlanRequest, PlanRow
-from emu.study.training.composed.software_costs import device_under, topology_under
+from emu.study.training.composed.software_costs import costed_device, costed_topology
 from emu.study.training.estimate import DEFAULT_EFFORT, EstimateRequest, prepare
 from emu.study.training.step_choice.algorithm_search import ALWAYS_COMPOSED, TimingEffort
 from emu.topology.topology import Topology
@@ -34,7 +34,7 @@ from emu.units import format_time
 
 QUICK, THOROUGH, FULL = "quick", "thorough", "full"  # ways to time a step
 _EFFORTS = {
-    QUICK: TimingEffort(0, most_steps=32, near=1.0),  # composed, by algorithms that mostly give less than 0.1 % more time
+    QUICK: TimingEffort(0, most_steps=32, within=1.0),  # composed, by algorithms that mostly give less than 0.1 % more time
     THOROUGH: ALWAYS_COMPOSED,
     FULL: DEFAULT_EFFORT,  # as `emu estimate` does
 }
@@ -85,7 +85,7 @@ class JobWorker:
     def _least_time(self, number: int, request: BoundedRequest) -> JobResult:
         """Return the least time of a request on the topology of this number, as fields by name."""
         stack, algorithms = self.request.stack, self.request.algorithms
-        topology, device = topology_under(stack, self.topologies[number]), device_under(stack, self.device)
+        topology, device = costed_topology(stack, self.topologies[number]), costed_device(stack, self.device)
         return least_request_time(request, topology, algorithms, device.request_overhead_fs)._asdict()
 
 
@@ -131,8 +131,8 @@ def result_namer(
 ) -> Callable[[Job], str]:
     """Return a function that gives the cache name of a job's result; requests have equal names in all searches."""
     steps = digest((code_digest(), model.digest(), stack, device, algorithms))
-    requests = digest((code_digest(), device_under(stack, device).request_overhead_fs, algorithms))
-    plain, under = [each.digest() for each in topologies], [topology_under(stack, each).digest() for each in topologies]
+    requests = digest((code_digest(), costed_device(stack, device).request_overhead_fs, algorithms))
+    plain, under = [each.digest() for each in topologies], [costed_topology(stack, each).digest() for each in topologies]
 
     def name_of(job: Job) -> str:
         if isinstance(job, RequestJob):

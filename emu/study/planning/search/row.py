@@ -8,7 +8,7 @@ from emu.model.model import Model
 from emu.model.plan.plan import TITLES, Plan
 from emu.model.plan.plan_text import spell
 from emu.model.stack.stack import Stack
-from emu.study.training.estimate import DEFAULT, StepEstimate
+from emu.study.training.estimate import DEFAULT_STACK, StepEstimate
 from emu.study.training.step.step import LEFT_OUT, TimedTrace, shared_fields
 from emu.trace.report.mean_parts import MeanParts
 from emu.units import format_time
@@ -30,7 +30,7 @@ class PlanRequest:
     npus: int
     global_batch: int
     seq: int
-    stack: Stack = DEFAULT
+    stack: Stack = DEFAULT_STACK
     algorithms: tuple[str, ...] = ()  # OPERATION=NAME, or `auto`
     given: str = ""  # words that every plan of the search must have, such as `tp=8,sp`
     beside: tuple[Plan, ...] = ()  # plans that the user names, ranked with those that the search finds

@@ -27,8 +27,8 @@ from emu.memo import kept_by
 from emu.study.training.composed.bodies import Bodies, Sharing, bodies_of, busy_s, crossing_codes, undominated
 from emu.study.training.composed.composed_graph import ComposedGraph, StepFrame, composed_and_run
 from emu.study.training.composed.isolated_request import HEAVY, LIGHT, ROUNDS, WITHIN, IsolatedRequest, time_requests
-from emu.study.training.composed.place_requests import PlaceRequests
 from emu.study.training.composed.request_parts import RequestMessages, RequestPart, parts_by_algorithm
+from emu.study.training.composed.requests_by_place import PlaceRequests
 from emu.study.training.step.step import TimedTrace, time_trace
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
@@ -37,7 +37,7 @@ from emu.trace.report.report import StepReport, report
 from emu.trace.report.spans import Spans, covered, joined
 from emu.units import format_time
 
-WORTH = 1e-3  # share of a step: what costs less time in all is left as it is
+NEGLIGIBLE = 1e-3  # share of a step: what costs less time in all is left as it is
 MOST_TASKS = 2**20  # limit of the messages and computations of all stretches
 _GAPS = (1.0, 1 / 16, 1 / 64, 0.0)  # of a step, between stretches that are taken as one: the first that leaves few enough tasks
 _SETS = 256  # of links that are told apart, those that most requests cross
@@ -47,25 +47,25 @@ _SETS = 256  # of links that are told apart, those that most requests cross
 class StretchChoice:
     """The choice of the stretches of a composed step in which every rank has its own messages."""
 
-    place_requests: PlaceRequests
+    requests_by_place: PlaceRequests
     crossed: Bool  # [sets of links, Q] which requests cross each set; no set's requests are all in another's
     apart_fs: I64  # [Q] ticks from when the first rank leaves a request until the last does
     messages: I64  # [Q] the messages of all groups
     rank_count: I64  # [X] the number of ranks of the event's place
 
     @staticmethod
-    def of(asked: PlaceRequests, once: Sequence[IsolatedRequest], n_links: int) -> "StretchChoice":
-        """Return the choice for the requests of a step, given the time of each alone (`once` [Q])."""
+    def of(asked: PlaceRequests, isolated: Sequence[IsolatedRequest], n_links: int) -> "StretchChoice":
+        """Return the choice for the requests of a step, given the time of each by itself (`isolated` [Q])."""
         events = [len(each) for each in asked.trace.events]
         count = np.repeat(np.bincount(asked.representatives.place_of_rank, minlength=len(events)), events)
-        apart, messages = (np.array(c, dtype=np.int64) for c in ([o.apart for o in once], [o.messages for o in once]))
-        return StretchChoice(asked, _crossed(once, n_links), apart, messages, column(count, np.int64))
+        apart, messages = (np.array(c, dtype=np.int64) for c in ([o.apart for o in isolated], [o.messages for o in isolated]))
+        return StretchChoice(asked, _crossed(isolated, n_links), apart, messages, column(count, np.int64))
 
     def shared(self, composed: ComposedGraph, timeline: Timeline) -> Spans:
         """Return the spans in which bodies share links with other requests."""
         began, ended = composed.spans(timeline)
         body = self._bodies(composed.by_rank)
-        runs = [_runs(began, ended, body, np.flatnonzero(of[self.place_requests.request_of_call])) for of in self.crossed]
+        runs = [_runs(began, ended, body, np.flatnonzero(of[self.requests_by_place.request_of_call])) for of in self.crossed]
         return covered(_NONE, *runs)
 
     def uneven(self, composed: ComposedGraph, timeline: Timeline, but_fs: float = 0.0) -> Spans:
@@ -73,7 +73,7 @@ class StretchChoice:
 
         The others cost `but_fs` ticks at most in all.
         """
-        apart = np.where(self._bodies(composed.by_rank), self.apart_fs[self.place_requests.request_of_call], 0)
+        apart = np.where(self._bodies(composed.by_rank), self.apart_fs[self.requests_by_place.request_of_call], 0)
         order = np.argsort(apart, kind="stable")
         most = order[np.cumsum(apart[order]) > but_fs]
         began, ended = composed.spans(timeline)
@@ -82,16 +82,16 @@ class StretchChoice:
     def unsure_fs(self, composed: ComposedGraph, timeline: Timeline) -> int:
         """Return the ticks in which bodies share links, plus the ticks by which ranks leave bodies at different times."""
         bodies = self._bodies(composed.by_rank)
-        return self.shared(composed, timeline).ticks + int(self.apart_fs[self.place_requests.request_of_call[bodies]].sum())
+        return self.shared(composed, timeline).ticks + int(self.apart_fs[self.requests_by_place.request_of_call[bodies]].sum())
 
-    def worth(self, composed: ComposedGraph, timeline: Timeline) -> Spans:
+    def costly_spans(self, composed: ComposedGraph, timeline: Timeline) -> Spans:
         """Return the time spans, shared or uneven, that cost enough time to be modelled with all ranks."""
-        worth_fs = WORTH * int(timeline.end_fs.max(initial=0))
-        shared, uneven = self.shared(composed, timeline), self.uneven(composed, timeline, worth_fs)
-        parts = [uneven] + [shared] * (shared.ticks > worth_fs)
+        least_fs = NEGLIGIBLE * int(timeline.end_fs.max(initial=0))
+        shared, uneven = self.shared(composed, timeline), self.uneven(composed, timeline, least_fs)
+        parts = [uneven] + [shared] * (shared.ticks > least_fs)
         return joined(*parts)
 
-    def closer(self, composed: ComposedGraph, timeline: Timeline, most_tasks: int = MOST_TASKS) -> Bool | None:
+    def refined(self, composed: ComposedGraph, timeline: Timeline, most_tasks: int = MOST_TASKS) -> Bool | None:
         """Return [X] whether each rank should have its own task of an event in the next, more exact graph.
 
         The result is None if the graph needs no more detail, or if there is no room for more tasks.
@@ -102,7 +102,7 @@ class StretchChoice:
             most_tasks: The largest number of messages and computations of single ranks.
         """
         step_fs, began = int(timeline.end_fs.max(initial=0)), composed.began(timeline)
-        spans = self.worth(composed, timeline)
+        spans = self.costly_spans(composed, timeline)
         for gap in _GAPS:
             by_rank = composed.by_rank | (covered(spans, gap=round(gap * step_fs)).holding(began) >= 0)
             if self._tasks(by_rank) <= most_tasks:
@@ -129,13 +129,13 @@ class StretchChoice:
 
     def _bodies(self, by_rank: Bool) -> Bool:
         """Return [M] whether all messages of a call are modelled as one body; `by_rank` is [X] as in `ComposedGraph`."""
-        body = np.ones(len(self.place_requests.request_of_call), np.bool_)
-        body[self.place_requests.call[by_rank[self.place_requests.event]]] = False
+        body = np.ones(len(self.requests_by_place.request_of_call), np.bool_)
+        body[self.requests_by_place.call[by_rank[self.requests_by_place.event]]] = False
         return body
 
     def _tasks(self, by_rank: Bool) -> int:
         """Return an estimate of the number of tasks if the events of `by_rank` have one task for each rank."""
-        met = self.place_requests.request_of_call[~self._bodies(by_rank)]
+        met = self.requests_by_place.request_of_call[~self._bodies(by_rank)]
         return int(self.messages[met].sum() + self.rank_count[by_rank].sum())
 
 
@@ -162,13 +162,13 @@ def _runs(began: I64, ended: I64, body: Bool, own: I64) -> Spans:
     return Spans(began[own][first[several]], until[(first + size - 1)[several]])
 
 
-def _crossed(once: Sequence[IsolatedRequest], n_links: int) -> Bool:
+def _crossed(isolated: Sequence[IsolatedRequest], n_links: int) -> Bool:
     """Return [sets of links, Q] which requests cross each set of links; dominated sets are left out."""
-    _, first = np.unique(crossing_codes((each.link for each in once), n_links), return_index=True)
-    crossed = np.zeros((len(first), len(once)), np.bool_)
+    _, first = np.unique(crossing_codes((each.link for each in isolated), n_links), return_index=True)
+    crossed = np.zeros((len(first), len(isolated)), np.bool_)
     at = np.full(n_links, -1)
     at[first] = np.arange(len(first))
-    for number, each in enumerate(once):
+    for number, each in enumerate(isolated):
         known = at[each.link]
         crossed[known[known >= 0], number] = True
     most = crossed[np.argsort(-crossed.sum(axis=1), kind="stable")[:_SETS]]
@@ -176,11 +176,11 @@ def _crossed(once: Sequence[IsolatedRequest], n_links: int) -> Bool:
     return most[undominated(most)]
 
 
-_CLOSER = 2  # times at most that more of a step is looked at closely
+_REFINEMENTS = 2  # times at most that more of a step is modelled with all ranks
 COMPOSED_ASSUMED = (
     "the step is composed: each different request is timed once, with all groups of its axis in one stage at the same time, "
     "and one rank a stage carries these times. Where requests share links, or ranks leave one at different times, the step is "
-    f"laid with every rank and message instead, as far as {MOST_TASKS} tasks go; what is not shares links by how long each "
+    f"modelled with every rank and message instead, as far as {MOST_TASKS} tasks go; what is not shares links by how long each "
     f"keeps them busy. A request of more than {LIGHT} messages in one round, or of more than {HEAVY} in {ROUNDS} rounds at "
     "most, takes the middle between what its busiest link needs and what it would take with a barrier after each round, if "
     f"neither is more than {WITHIN:.0%} away"
@@ -189,9 +189,10 @@ COMPOSED_ASSUMED = (
 
 @dataclass(frozen=True, eq=False)
 class StepOnFabric:
-    """A training step on a fabric with a device and a choice of algorithms, which can be timed in three ways.
+    """A training step on a fabric with a device and a choice of algorithms, which can be timed in several ways.
 
-    `timed` is the step as it is reported. `quick` compares choices of algorithms; none of them takes less than `unshared`.
+    `timed` is the step as it is reported: by its whole graph, or `composed` where that is too large. `coarse_report` compares
+    choices of algorithms; none of them takes less than `unshared_report`.
     """
 
     frame: Callable[[], StepFrame]  # a function that computes once; its result is equal for all choices
@@ -201,7 +202,9 @@ class StepOnFabric:
     device: Device  # with the costs of the software, over the ranks of the step
     whole: TraceLayout | None = None  # the trace of all ranks on the fabric; None: it has too many events to be timed
     speed: F64 | None = None  # [N] the share of the device's speed at which each rank computes; None: all ranks have full speed
-    most_tasks: int = MOST_TASKS  # limit of the messages and computations of stretches; 0: no stretch is laid
+    most_tasks: int = (
+        MOST_TASKS  # limit of the messages and computations of stretches; 0: no stretch is modelled with all ranks
+    )
 
     @staticmethod
     def of(
@@ -217,7 +220,7 @@ class StepOnFabric:
             device: The device that computes.
             other: Other fields, by their names.
         """
-        over = device.over(len(npus))
+        over = device.for_ranks(len(npus))
         return StepOnFabric(cache(lambda: StepFrame.of(requests(), over)), choice, topology, npus, over, **other)
 
     def by(self, choice: Choice) -> "StepOnFabric":
@@ -245,40 +248,41 @@ class StepOnFabric:
         if self.speed is not None and (self.speed != 1).any():
             what = "one, as the step is composed of one rank a stage"
             raise must_be("estimate", "speeds of NPUs", what, len(np.unique(self.speed)), "take fewer ranks, or no slow NPU")
-        began, once = time.perf_counter(), self._once
-        composed, timeline, first = self._closest()
+        began, isolated = time.perf_counter(), self._isolated
+        composed, timeline, first = self._refined()
         services = services_of((part.what, part.request) for of_request in self._parts for part in of_request)
         replayed = composed.replayed(timeline, services, self.device.assumptions)
         found = report(self.asked.trace, replayed, timeline)
-        shares = busy_s(once, self.asked.times, len(self.topology.links)) / (found.step_time_s or 1.0)
+        link_busy = busy_s(isolated, self.asked.counts, len(self.topology.links)) / (found.step_time_s or 1.0)
         low, high = self._between(composed, timeline, first)
         between_s = found.step_time_s * low, found.step_time_s * high
         dtype = self.asked.representatives.dtype
         return TimedTrace(
-            self.asked.trace, self.topology, self.device, dtype, self.choice, replayed, timeline, found, shares, None,
+            self.asked.trace, self.topology, self.device, dtype, self.choice, replayed, timeline, found, link_busy, None,
             wall_fabric_s=time.perf_counter() - began,
-            place_requests=self.asked,
+            requests_by_place=self.asked,
             between_s=between_s,
             engine_assumed=(COMPOSED_ASSUMED, _between_text(*between_s)),
         )  # fmt: skip
 
-    def quick(self) -> StepReport:
+    def coarse_report(self) -> StepReport:
         """Return the report of the composed step with bodies only, which is quick to compute; errors as in `composed`."""
         composed, timeline = self._composed(Sharing.FLOWS)
         return report(self.asked.trace, composed.replayed(timeline, (), ()), timeline)
 
-    def unshared(self, shares: Mapping[int, float]) -> StepReport:
+    def unshared_report(self, time_factors: Mapping[int, float]) -> StepReport:
         """Return the figures of the composed step if its requests shared no link; errors as in `composed`.
 
         Args:
-            shares: The share of its time that a request takes, by its number among the different requests; 1 if it has none.
+            time_factors: The share of its time that a request takes, by its number among the distinct requests; 1 where none
+                is given.
         """
-        once = [each._replace(apart_mean=0) for each in self._once]
-        for number, share in shares.items():
-            ticks = round(once[number].ticks * share)
-            once[number] = once[number]._replace(ticks=ticks, tail=min(ticks, once[number].tail))
+        isolated = [each._replace(apart_mean=0) for each in self._isolated]
+        for number, factor in time_factors.items():
+            ticks = round(isolated[number].ticks * factor)
+            isolated[number] = isolated[number]._replace(ticks=ticks, tail=min(ticks, isolated[number].tail))
         bandwidth_Bps = self.topology.links.bandwidth_Bps
-        bodies = bodies_of(once, [0] * len(once), self.asked.times, bandwidth_Bps, Sharing.NOTHING)
+        bodies = bodies_of(isolated, [0] * len(isolated), self.asked.counts, bandwidth_Bps, Sharing.NOTHING)
         composed, timeline = composed_and_run(self.frame(), bodies)
         return report(self.asked.trace, composed.replayed(timeline, (), ()), timeline)
 
@@ -288,10 +292,10 @@ class StepOnFabric:
         Returns:
             The number among the distinct requests, and the share of the step's bytes times links that one such request has.
         """
-        once, bandwidth_Bps = self._once, self.topology.links.bandwidth_Bps
-        number = int(np.argmax([each.ticks * each.busy_s.max(initial=0.0) for each in once]))
-        carried = np.array([float(each.busy_s @ bandwidth_Bps[each.link]) for each in once])
-        return number, float(carried[number] / ((carried @ self.asked.times) or 1.0))
+        isolated, bandwidth_Bps = self._isolated, self.topology.links.bandwidth_Bps
+        number = int(np.argmax([each.ticks * each.busy_s.max(initial=0.0) for each in isolated]))
+        carried = np.array([float(each.busy_s @ bandwidth_Bps[each.link]) for each in isolated])
+        return number, float(carried[number] / ((carried @ self.asked.counts) or 1.0))
 
     def messages_of(self, request: int) -> list[tuple[I64, LoweredSchedule]]:
         """Return the ranks and the messages of a request, by its number; arguments and errors as in `RequestMessages.of`."""
@@ -300,7 +304,7 @@ class StepOnFabric:
     @property
     def asked(self) -> PlaceRequests:
         """The requests of the step, made by its representatives."""
-        return self.frame().place_requests
+        return self.frame().requests_by_place
 
     @cached_property
     def _parts(self) -> list[list[RequestPart]]:
@@ -308,7 +312,7 @@ class StepOnFabric:
         return parts_by_algorithm(self.asked.requests, self.choice, self.topology)
 
     @cached_property
-    def _once(self) -> list[IsolatedRequest]:
+    def _isolated(self) -> list[IsolatedRequest]:
         """The time of each request by itself, [Q]."""
         launch_fs = self.device.request_overhead_fs
         return time_requests(self.asked.requests, self._parts, self.topology, self.npus, launch_fs)
@@ -317,7 +321,7 @@ class StepOnFabric:
     def _bodies(self, sharing: Sharing) -> Bodies:
         """Return the bodies of all requests, for an assumption on the share of links that they need."""
         kinds, bandwidth_Bps = [each.kind for each in self.asked.requests], self.topology.links.bandwidth_Bps
-        return bodies_of(self._once, kinds, self.asked.times, bandwidth_Bps, sharing)
+        return bodies_of(self._isolated, kinds, self.asked.counts, bandwidth_Bps, sharing)
 
     @cached_property
     def _sending(self) -> RequestMessages:
@@ -327,9 +331,9 @@ class StepOnFabric:
     @cached_property
     def _stretches(self) -> StretchChoice:
         """The choice of the stretches that are modelled with all ranks."""
-        return StretchChoice.of(self.asked, self._once, len(self.topology.links))
+        return StretchChoice.of(self.asked, self._isolated, len(self.topology.links))
 
-    def _closest(self) -> tuple[ComposedGraph, Timeline, Timeline]:
+    def _refined(self) -> tuple[ComposedGraph, Timeline, Timeline]:
         """Return the composed step, with all ranks in those stretches that need it.
 
         If optical switches turn, no stretch is modelled with all ranks, because groups wait for one another.
@@ -339,8 +343,8 @@ class StepOnFabric:
         """
         composed, timeline = self._composed(Sharing.FLOWS)
         first = timeline
-        for _ in range(0 if self.topology.circuits or not self.most_tasks else _CLOSER):
-            by_rank = self._stretches.closer(composed, timeline, self.most_tasks)
+        for _ in range(0 if self.topology.circuits or not self.most_tasks else _REFINEMENTS):
+            by_rank = self._stretches.refined(composed, timeline, self.most_tasks)
             if by_rank is None:
                 break
             composed, timeline = self._composed(Sharing.FLOWS, by_rank)
@@ -349,20 +353,21 @@ class StepOnFabric:
     def _between(self, composed: ComposedGraph, timeline: Timeline, first: Timeline) -> tuple[float, float]:
         """Return the error range of the composed step: its least and its largest time as shares of its time.
 
-        If no stretch is left that is worth laying, both bounds allow for the full length of all that is left. Else bodies that
-        need less of links and bodies that need more are timed too, and the times with bodies alone count as well.
+        If no stretch is left that is worth modelling with all ranks, both bounds allow for the full length of all that is left.
+        Else bodies that need less of links and bodies that need more are timed too, and the times with bodies alone count as
+        well.
 
         Args:
             composed: The graph of the step.
             timeline: The times of its tasks.
-            first: The times of the tasks of the graph in which no stretch is laid.
+            first: The times of the tasks of the graph with bodies only.
         """
-        if not self._stretches.worth(composed, timeline).ticks:
+        if not self._stretches.costly_spans(composed, timeline).ticks:
             left = self._stretches.unsure_fs(composed, timeline) / max(1, int(timeline.end_fs.max(initial=0)))
-            return (1 - left) * (1 - WORTH), (1 + left) * (1 + WORTH)
+            return (1 - left) * (1 - NEGLIGIBLE), (1 + left) * (1 + NEGLIGIBLE)
         others = [self._composed(sharing, composed.by_rank)[1] for sharing in (Sharing.NOTHING, Sharing.ALL)]
         shares = [1.0, *(other.end_s / timeline.end_s for other in (*others, first))]
-        return min(shares) * (1 - WORTH), max(shares) * (1 + WORTH)
+        return min(shares) * (1 - NEGLIGIBLE), max(shares) * (1 + NEGLIGIBLE)
 
     def _composed(self, sharing: Sharing, by_rank: Bool | None = None) -> tuple[ComposedGraph, Timeline]:
         """Return the graph of the step and the times of its tasks.
@@ -378,6 +383,6 @@ def _between_text(least_s: float, most_s: float) -> str:
     """Return in words the estimated range of the time of the whole graph."""
     return (
         f"all ranks and messages would take between {format_time(least_s)} and {format_time(most_s)}: least, where requests "
-        "that are not laid cost one another nothing, and end when their ranks leave on average; most, where each needs every "
-        "link that it crosses all the time"
+        "that are not modelled so cost one another nothing, and end when their ranks leave on average; most, where each needs "
+        "every link that it crosses all the time"
     )

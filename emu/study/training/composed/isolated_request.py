@@ -21,8 +21,8 @@ from emu.fabric.lowering.classes import Domain
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
 from emu.fabric.rounds import message_count, rounds_of
 from emu.fabric.run import run_graph
-from emu.study.training.composed.place_requests import DistinctRequest
 from emu.study.training.composed.request_parts import RequestPart
+from emu.study.training.composed.requests_by_place import DistinctRequest
 from emu.topology.topology import Topology, cached_by_topology
 from emu.trace.matching.call_batch import BatchKey
 from emu.trace.replay.replay import lay_request
@@ -99,10 +99,12 @@ def time_requests(
             own = [i for i in alike if requests[i].size_bytes == size]
             of_root = {requests[i].root: i for i in reversed(own)}
             first = of_root.pop(requests[own[0]].root)
-            once = by_size[size] = _between(by_size, size) or _time_cached(parts[first], topology, placement, launch_fs, known)
-            few = once.tasks * len(of_root) <= LIGHT
+            isolated = by_size[size] = _between(by_size, size) or _time_cached(
+                parts[first], topology, placement, launch_fs, known
+            )
+            few = isolated.tasks * len(of_root) <= LIGHT
             others = {root: _time_cached(parts[i], topology, placement, launch_fs, known) for root, i in of_root.items() if few}
-            found |= {i: others.get(requests[i].root, once) for i in own}
+            found |= {i: others.get(requests[i].root, isolated) for i in own}
     return [found[i] for i in range(len(requests))]
 
 
@@ -188,12 +190,12 @@ def time_isolated(
     what, laid = parts[0].what, [lay_request(part.what, topology, placement[part.ranks]) for part in parts]
     domain = domain_of(topology, np.concatenate([placement[part.ranks].ravel() for part in parts]), laid)
     if domain is None and not topology.circuits:
-        once = _time_clusters(parts, laid, launch_fs, known)
+        isolated = _time_clusters(parts, laid, launch_fs, known)
     else:
         every, together = np.arange(len(topology.links)), np.zeros(sum(len(each.nodes) for each in laid), np.int64)
         number = every if domain is None else domain.links.number
-        once = _once(_timed(laid, together, [number], what, domain, launch_fs), [every], what)
-    return once._replace(messages=message_count(laid))
+        isolated = _of_clusters(_timed(laid, together, [number], what, domain, launch_fs), [every], what)
+    return isolated._replace(messages=message_count(laid))
 
 
 def _time_clusters(
@@ -215,7 +217,7 @@ def _time_clusters(
         of_group = np.unique(cluster[wanted], return_inverse=True)[1]
         timed = _timed(_only(laid, wanted), of_group, links, what, None, launch_fs)
         known |= zip(sorted(new, key=lambda key: new[key]), timed, strict=True)
-    return _once([known[key] for key in keys], [link for _, link in found], what)
+    return _of_clusters([known[key] for key in keys], [link for _, link in found], what)
 
 
 def _bounded(laid: Sequence[PlacedSchedule], what: BatchKey, launch_fs: int, light: int, rounds: int) -> IsolatedRequest | None:
@@ -295,7 +297,7 @@ def _side_by_side(pieces: Sequence[LoweredSchedule]) -> tuple[Graph, I64, I64]:
     return builder.graph(), of_group, exits.astype(np.int64)
 
 
-def _once(ran: Sequence[_ClusterTime], links: Sequence[I64], what: BatchKey) -> IsolatedRequest:
+def _of_clusters(ran: Sequence[_ClusterTime], links: Sequence[I64], what: BatchKey) -> IsolatedRequest:
     """Return the time of a request from the times of its link clusters, which run at once, each on its own links.
 
     Args:

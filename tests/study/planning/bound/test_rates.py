@@ -12,7 +12,7 @@ from emu.study.planning.bound.bound import PATHS
 from emu.study.planning.bound.candidate_bounds import CandidateBounds
 from emu.study.planning.bound.rates import Rates, ports_of
 from emu.study.planning.search.row import Candidate
-from emu.study.training.composed.software_costs import device_under
+from emu.study.training.composed.software_costs import costed_device
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import CHANNELS
 from tests.study.planning.spaces import H100, asked, of, tightest_s, times
@@ -86,7 +86,7 @@ def test_ports_are_not_known_where_ranks_send_to_switches_or_there_is_one(line, 
 def test_two_topologies_have_bounds_of_their_own():
     """NPUs of equal numbers are others on another topology."""
     request, lines = asked("llama-tiny", 4, 4, 64), [f"switch:n=8,bandwidth={rate}GB/s,latency=1us" for rate in (50, 1)]
-    device = device_under(request.stack, H100).over(4)
+    device = costed_device(request.stack, H100).for_ranks(4)
     ways = PATHS[request.stack.software](find_model(request.model), request.stack, device)
     both, plan = CandidateBounds(ways, [*map(build_topology, lines)]), parse_plan("tp=2,dp=2", global_batch=4, seq=64)
     assert both.anywhere_s(plan) == [of(request, line).anywhere_s(plan)[0] for line in lines]
