@@ -8,7 +8,7 @@ import click
 from emu.errors import must_be
 from launch.cli.options import common
 from launch.cli.options.files import INPUT, OutputFile
-from launch.cli.options.output import show
+from launch.cli.options.output import ask_and_save
 from launch.cli.options.question_options import QuestionOptions
 from launch.front.exhibits import show_collective, show_topology
 
@@ -45,7 +45,7 @@ def _topology(**options: Any) -> int:
     if options["route"] is not None and options["png"] is not None:
         shown = str(options["png"])
         raise must_be("show topology", "--png", "left out where --route is given", shown, "routes are shown as text")
-    return show(show_topology, options)
+    return ask_and_save(show_topology, options)
 
 
 @show_command.command("collective")
@@ -64,7 +64,7 @@ def _collective(**options: Any) -> int:
     emu show collective all_reduce ring --ranks 4
     emu show collective all_reduce direct --ranks 8 --png direct.png
     """
-    return show(show_collective, options)
+    return ask_and_save(show_collective, options)
 
 
 @show_command.command("timeline")
@@ -82,4 +82,4 @@ def _timeline(**options: Any) -> int:
     emu show timeline ddp.trace --topology ub-mesh:board --png ddp.png
     """
     timelines = importlib.import_module("launch.front.timelines")  # only here, as it loads what times a step
-    return show(timelines.show_timeline, options)
+    return ask_and_save(timelines.show_timeline, options)

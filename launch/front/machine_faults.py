@@ -25,7 +25,7 @@ from emu.units import is_whole, parse_time, seconds
 from launch.data.presets import GPUS, SOURCE, find_book, production_log
 from launch.front.inputs import Topologies, question, several, topologies_of
 from launch.front.network_costs import npu_price
-from launch.front.result import Result, late
+from launch.front.result import Result, lazy
 from launch.show.blocks import Page
 from launch.show.progress import with_progress
 from launch.show.row_file import row_known
@@ -58,7 +58,7 @@ class FaultWaste(Result[MachineWaste], drawn_by="chart.step_chart:waste_figure")
 
     def page(self) -> Page:
         """Return the report, with charts."""
-        made: Page = late("html.waste_page:faults_page")(self.rows, self.notes)
+        made: Page = lazy("html.waste_page:faults_page")(self.rows, self.notes)
         return made
 
 

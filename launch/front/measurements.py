@@ -20,7 +20,7 @@ from emu.study.training.composed.software_costs import costed_topology
 from emu.topology.topology import Topology
 from emu.units import parse_size, parse_time
 from launch.clusters import ClusterOptions, pool_and_cluster
-from launch.front.inputs import Topologies, algorithm_words, calls_of, grid_of, question, topologies_of
+from launch.front.inputs import Topologies, algorithm_words, grid_of, overheads_of, question, topologies_of
 from launch.front.result import Result
 from launch.show.progress import itself, late_notice, with_progress
 from launch.show.text.collective_table import bench_report, bench_text, compare_lines
@@ -149,7 +149,7 @@ def bench(
         RunError: a rank failed.
     """
     pool, where = pool_and_cluster("emu bench", workers, cluster, ray_address, ranks_per_actor, ray_options)
-    under = calls_of(stack)
+    under = overheads_of(stack)
     [name] = [algorithm] if algorithm else algorithm_words((), under)
     if name == EVERY and cluster != "local":
         raise must_be("bench", "--algorithm", "auto or a name where --cluster is given", name, "`all` moves no data")

@@ -19,7 +19,7 @@ from emu.trace.device.device import Device
 from launch.clusters import job_pool
 from launch.front import inputs
 from launch.front.inputs import DeviceLike, ModelLike, Topologies, Words, question
-from launch.front.result import Result, late
+from launch.front.result import Result, lazy
 from launch.front.steps.sweeps import PointTimer, Sweep, SweepPoint, sweep_steps
 from launch.show.blocks import Page
 from launch.show.progress import late_notice, progress_bar
@@ -64,7 +64,7 @@ class PlanSearch(Result[PlanRow], drawn_by="chart.step_chart:plans_figure"):
         [topology, *_] = [each for each in self.topologies if each.name == row.topology]
         with late_notice("timing the fastest plan once more, for the report"):
             shown = estimate_and_times(asked, topology, self.device)
-        made: Page = late("html.plan_page:plans_page")(self.table, shown)
+        made: Page = lazy("html.plan_page:plans_page")(self.table, shown)
         return made
 
 

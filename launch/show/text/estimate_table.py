@@ -1,7 +1,6 @@
-"""Estimates of a step on several topologies as one table.
+"""The reports of estimates: the figures of a step on one topology, a table of several, and the table of the plans of a search.
 
-A step on one topology has a report of its own; the steps of a sweep are CSV, for other programs; the best plans of a search are
-one table.
+The steps of a sweep are CSV, for other programs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -19,7 +19,7 @@ forward of a stage waits for its weights, and the end of the step for the gradie
 gradients in buffers. Of the requests that overlap with passes only the first weights and the last gradients of each stage are
 counted, as the others come earlier.
 
-P places, V stages of each, S stages, K kinds of parts of the model, H kinds of places by their parts, A axes of copies at most.
+P places, V stages of each, S stages, K kinds of parts of the model, H kinds of places by their parts, A kinds of copies.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -155,7 +155,7 @@ def _passed(steps: F64) -> F64:
     return np.concatenate(([0.0], np.cumsum(steps)))
 
 
-COPY_AXES = 2  # A: the copies of what all tokens see, and those of experts
+COPY_KINDS = 2  # A: copies of what all tokens see, and copies of experts
 MOST_TURNS = 2**18  # of a pipeline whose chart is computed
 
 
@@ -205,12 +205,12 @@ class _ChartBuilder:
 
     def __post_init__(self) -> None:
         of_place, of_stage = len(self.stages), sum(map(len, self.stages))
-        sizes = (of_place, *[of_stage] * 3, *[2 * of_place] * 2, of_stage, *[of_stage * COPY_AXES] * 2, of_place)
+        sizes = (of_place, *[of_stage] * 3, *[2 * of_place] * 2, of_stage, *[of_stage * COPY_KINDS] * 2, of_place)
         self.first = dict(zip(PipelineTimes._fields, np.cumsum([0, *sizes]).tolist()[:-1], strict=True))
 
     def place(self, place: int, own: Sequence[Turn]) -> None:
         """Add the turns of one place, in their order."""
-        last, held, sent, reduces = self._task("begin", place), list[int](), list[int](), [list[int]()] * COPY_AXES
+        last, held, sent, reduces = self._task("begin", place), list[int](), list[int](), [list[int]()] * COPY_KINDS
         for turn in own:
             if turn.what.startswith(SEND):
                 message = self._sent(turn)
@@ -253,8 +253,8 @@ class _ChartBuilder:
         """
         found = []
         for axis, earlier in enumerate(reduces):
-            arrived = self._task("arrive", at * COPY_AXES + axis, before, *self._needed(turn))
-            found.append([self._task("reduce", at * COPY_AXES + axis, arrived, *earlier)])
+            arrived = self._task("arrive", at * COPY_KINDS + axis, before, *self._needed(turn))
+            found.append([self._task("reduce", at * COPY_KINDS + axis, arrived, *earlier)])
         return found
 
     def _needed(self, turn: Turn) -> list[int]:
@@ -315,7 +315,7 @@ def _pipeline_times(paths: MegatronPaths, outline: Outline, least: LeastTimes) -
     ends = np.array(outline.ends_s(least))
     ways = np.zeros((2, plan.pp, 2)) if plan.pp == 1 else outline.messages(least)
     shape = (plan.pp, plan.vp)
-    weights, moved, arrive, reduce = (np.zeros((*shape, *more)) for more in ((), (), (COPY_AXES,), (COPY_AXES,)))
+    weights, moved, arrive, reduce = (np.zeros((*shape, *more)) for more in ((), (), (COPY_KINDS,), (COPY_KINDS,)))
     if paths.stack.overlaps_gradients:
         for place in range(plan.pp):
             of = [paths.overlapped(plan, int(stage)) for stage in outline.cut.stages[place]]
