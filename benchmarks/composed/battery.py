@@ -16,9 +16,10 @@ from emu.collective.algorithm import Choice
 from emu.model.model import find_model
 from emu.study.choice.chooser import choice_on
 from emu.study.training.axes import npus_of, with_axes
-from emu.study.training.composed.composed import MOST_TASKS, StepOnFabric
 from emu.study.training.composed.request_parts import parts_by_algorithm
 from emu.study.training.composed.requests_by_place import requests_by_place
+from emu.study.training.composed.step_on_fabric import StepOnFabric
+from emu.study.training.composed.stretch_choice import MOST_TASKS
 from emu.study.training.estimate import EstimateRequest
 from emu.study.training.step.step import TimedTrace, time_trace
 from emu.study.training.timed_step import GeneratedStep, cached_generated_step

@@ -16,9 +16,9 @@ from emu.model.model import MODELS
 from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack import Stack, find_software
 from emu.study.choice.chooser import choice_on
-from emu.study.training.composed.composed import StepOnFabric
 from emu.study.training.composed.representatives import representatives_of_plan
 from emu.study.training.composed.requests_by_place import requests_by_place
+from emu.study.training.composed.step_on_fabric import StepOnFabric
 from emu.study.training.step.step import Step, time_trace
 from emu.study.training.timed_step import GeneratedStep
 from emu.topology.catalogue import build_topology

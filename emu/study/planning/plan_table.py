@@ -13,7 +13,7 @@ from emu.study.planning.search.frontier import ANYWHERE
 from emu.study.planning.search.row import DECIDED_BY, INTERRUPTED, OUT_OF_WORK, PROVED, Candidate, PlanRow, PlanTable, reason_of
 from emu.study.planning.search.search import Search
 from emu.study.planning.space import placements
-from emu.study.training.composed import composed
+from emu.study.training.composed.step_on_fabric import COMPOSED_ASSUMED
 from emu.study.training.step.rate import MFU_ASSUMED
 from emu.study.training.step.step import shared_fields
 from emu.trace.device.step_error import RunKind
@@ -95,7 +95,7 @@ def _assumptions(prepared: PreparedSearch, rows: Sequence[PlanRow]) -> tuple[str
     plans = [parse_plan(row.plan, **batch) for row in rows]
     filled_up = dict.fromkeys(told for plan in plans for told in padding_note(plan, prepared.model, stack))
     of_topologies = dict.fromkeys(told for each in prepared.topologies for told in each.assumptions)
-    return (*of_topologies, *prepared.device.assumptions, *filled_up, MFU_ASSUMED, composed.COMPOSED_ASSUMED)
+    return (*of_topologies, *prepared.device.assumptions, *filled_up, MFU_ASSUMED, COMPOSED_ASSUMED)
 
 
 def _undecided(search: Search) -> tuple[int, int, float]:

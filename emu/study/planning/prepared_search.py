@@ -17,9 +17,9 @@ from emu.model.plan.plan_text import read_words, spell
 from emu.registry import unknown
 from emu.study.choice.chooser import choice_on, is_automatic
 from emu.study.choice.site import Site, choosers
-from emu.study.planning.bound.bound import PATHS
 from emu.study.planning.bound.candidate_bounds import CandidateBounds
 from emu.study.planning.bound.memory_floors import MemoryFloors
+from emu.study.planning.bound.outline import PATHS
 from emu.study.planning.search.results import Progress
 from emu.study.planning.search.row import PlanRequest
 from emu.study.planning.space import Space, check

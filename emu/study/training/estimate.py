@@ -19,9 +19,9 @@ from emu.model.plan.plan_text import spell
 from emu.model.stack.stack import Stack, spell_stack
 from emu.study.choice.chooser import choice_on, is_automatic
 from emu.study.training.axes import axes_of, npus_of, with_axes
-from emu.study.training.composed.composed import StepOnFabric
 from emu.study.training.composed.composed_check import check_composed
 from emu.study.training.composed.software_costs import costed_device, costed_topology
+from emu.study.training.composed.step_on_fabric import StepOnFabric
 from emu.study.training.memory_fit import fitting_memory
 from emu.study.training.step.packet_step import by_packets, checked, refuse_composed
 from emu.study.training.step.step import Step, TimedTrace, shared_fields

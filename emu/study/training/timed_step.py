@@ -20,9 +20,9 @@ from emu.model.plan.plan import Plan
 from emu.model.stack.stack import Stack
 from emu.study.choice.chooser import choice_on, is_automatic
 from emu.study.training.axes import axes_named, check_axes, operations_by_axis
-from emu.study.training.composed.composed import StepOnFabric
 from emu.study.training.composed.representatives import Axis, Representatives, representatives_of_plan
 from emu.study.training.composed.requests_by_place import PlaceRequests, requests_by_place
+from emu.study.training.composed.step_on_fabric import StepOnFabric
 from emu.study.training.step.choices import choice_for, choice_of, is_noted, words_of
 from emu.study.training.step.rate import with_work, work_of
 from emu.study.training.step.step import TimedTrace, time_trace

@@ -15,7 +15,7 @@ from emu.model.plan.plan_checks import check_fits_model, check_runs
 from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.software import Software
 from emu.model.stack.stack import SOFTWARE, Stack, find_software, parse_stack
-from emu.study.planning.bound.bound import PATHS
+from emu.study.planning.bound.outline import PATHS
 
 ROOT = Path(emu.__file__).parents[1]
 RULES = [field.name for field in fields(Software) if field.type is bool]

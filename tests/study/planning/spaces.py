@@ -9,8 +9,8 @@ from emu.model.generate.generate import memory_by_part
 from emu.model.model import find_model
 from emu.model.plan.plan import Plan
 from emu.model.stack.stack import SOFTWARE, Stack, find_software
-from emu.study.planning.bound.bound import PATHS
 from emu.study.planning.bound.candidate_bounds import CandidateBounds
+from emu.study.planning.bound.outline import PATHS
 from emu.study.planning.bound.rates import LeastTime
 from emu.study.planning.find import find_plans
 from emu.study.planning.search.results import JobWorker, RequestJob, ResultCache

@@ -2,7 +2,7 @@
 
 In its own placement a candidate is bounded by the rates of the ports that serve its groups, then by the times of its requests.
 
-A quick bound counts the most frequent kind of layer. It is not above the bound of `emu.study.planning.bound.bound`, which
+A quick bound counts the most frequent kind of layer. It is not above the bound of `emu.study.planning.bound.outline`, which
 counts all parts. In the quicker of two, one pass stands for plans of all microbatches. Where tiles fill all cores, a sequence
 takes no longer in a pass of more sequences than in a pass of fewer: more share the fixed time of a pass (weights read, messages
 begun). Own requests are timed only as far as is needed.
@@ -19,7 +19,6 @@ from emu.arrays import F64
 from emu.errors import InputError
 from emu.memo import kept_by
 from emu.model.plan.plan import Plan
-from emu.study.planning.bound.bound import ROUNDED, Outline, chart_s
 from emu.study.planning.bound.least_times import (
     BoundedRequest,
     LeastTimes,
@@ -29,6 +28,8 @@ from emu.study.planning.bound.least_times import (
     PortLeastTimes,
 )
 from emu.study.planning.bound.megatron_paths import MegatronPaths
+from emu.study.planning.bound.outline import ROUNDED, Outline
+from emu.study.planning.bound.pipeline_chart import chart_s
 from emu.study.planning.bound.rates import LeastTime, Rates, ports_of
 from emu.study.planning.bound.tape_paths import TapePath, TapePaths, times_s
 from emu.study.planning.search.row import Candidate

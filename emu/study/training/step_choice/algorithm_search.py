@@ -20,8 +20,8 @@ from emu.errors import InputError
 from emu.memo import kept_by
 from emu.study.choice.algorithm_cache import keep_entry, recall_entry
 from emu.study.choice.site import canonical_group
-from emu.study.training.composed.composed import StepOnFabric
 from emu.study.training.composed.requests_by_place import DistinctRequest
+from emu.study.training.composed.step_on_fabric import StepOnFabric
 from emu.study.training.step.choices import AlgorithmChange, StepChoice
 from emu.study.training.step.step import TimedTrace
 from emu.study.training.step_choice.descent import LEAST_GAIN, NEVER, Descent, OptionByCoordinate, StepTime

@@ -8,9 +8,10 @@ import pytest
 from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.software import MEGATRON, OVERLAPPED, PYTORCH
 from emu.model.stack.stack import Stack
-from emu.study.planning.bound import bound
-from emu.study.planning.bound.bound import Outline, chart_s
+from emu.study.planning.bound import pipeline_chart
 from emu.study.planning.bound.least_times import LeastTimes
+from emu.study.planning.bound.outline import Outline
+from emu.study.planning.bound.pipeline_chart import chart_s
 from emu.study.planning.bound.rates import LeastTime, Rates, ranks_of
 from emu.study.planning.search.row import Candidate
 from emu.topology.description.networkx_graph import topology_of
@@ -136,9 +137,9 @@ def test_a_chart_of_too_many_turns_bounds_nothing(monkeypatch):
     request = replace(asked(DENSE, 4, 8, 192), stack=LATER)
     placed = of(request, "switch:n=16,bandwidth=1GB/s,latency=0s")
     outline, least = Outline.of(placed.paths, plan), LeastTimes(Rates(1e9, 1e9), plan)
-    monkeypatch.setattr(bound, "MOST_TURNS", 31)
+    monkeypatch.setattr(pipeline_chart, "MOST_TURNS", 31)
     assert chart_s(placed.paths, outline, least) == 0
-    monkeypatch.setattr(bound, "MOST_TURNS", 32)
+    monkeypatch.setattr(pipeline_chart, "MOST_TURNS", 32)
     assert chart_s(placed.paths, outline, least) > outline.seconds(least) * 0.9
     assert chart_s(placed.paths, outline, LeastTimes(Rates(1.0, 1.0), plan)) == 0  # beyond the clock
 

@@ -13,8 +13,8 @@ from emu.model.model import find_model
 from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack import Stack
 from emu.study.choice.chooser import choice_on
-from emu.study.training.composed.composed import StepOnFabric
 from emu.study.training.composed.representatives import Axis, Representatives
+from emu.study.training.composed.step_on_fabric import StepOnFabric
 from emu.study.training.step.step import time_trace
 from emu.study.training.timed_step import GeneratedStep, time_step
 from emu.topology.catalogue import build_topology

@@ -11,7 +11,8 @@ from emu.model.model import find_model
 from emu.study.choice.chooser import choice_on
 from emu.study.training.axes import npus_of
 from emu.study.training.composed.bodies import Sharing
-from emu.study.training.composed.composed import StepOnFabric, _crossed
+from emu.study.training.composed.step_on_fabric import StepOnFabric
+from emu.study.training.composed.stretch_choice import _crossed
 from emu.study.training.timed_step import GeneratedStep
 from emu.topology.catalogue import build_topology
 from emu.topology.placement import place
