@@ -116,8 +116,8 @@ def faults(
     Raises:
         InputError: an argument is impossible, or two exclude each other; the line says which, and how to mend it.
     """
-    asked = dict(locals())
-    faults_of, sizes, price = _fault_model(asked), _groups(tp), None if npu is None else npu_price(npu, "faults")
+    arguments = dict(locals())
+    faults_of, sizes, price = _fault_model(arguments), _groups(tp), None if npu is None else npu_price(npu, "faults")
     loss_at, job_mfu = _goodput_terms(checkpoint, restart, mfu)
     if (prices is None) != (npu is None):
         raise InputError("faults: --prices and --npu go together; give both or none")
@@ -262,32 +262,36 @@ def _groups(given: int | str | Sequence[int]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(map(int, words)))
 
 
-def _fault_model(asked: dict[str, Any]) -> Callable[[int], Faults]:
+def _fault_model(arguments: dict[str, Any]) -> Callable[[int], Faults]:
     """Return the function that gives the faults of a machine of so many NPUs, by a log, a rate, or drawn lifetimes.
 
     Raises:
         InputError: options exclude one another, or an option needs another one.
     """
-    node, seed = asked["npus_per_node"], asked["seed"]
-    mtbf, mttr = (None if asked[name] is None else _days(asked[name], f"--{name}") for name in ("mtbf", "mttr"))
-    span = _days(asked["days"], "--days")
-    given = [flag for flag in ("log", "rate", "mtbf", "afr") if asked[flag] is not None]
+    node, seed = arguments["npus_per_node"], arguments["seed"]
+    mtbf, mttr = (None if arguments[name] is None else _days(arguments[name], f"--{name}") for name in ("mtbf", "mttr"))
+    span = _days(arguments["days"], "--days")
+    given = [flag for flag in ("log", "rate", "mtbf", "afr") if arguments[flag] is not None]
     if len(given) > 1:
         raise InputError(f"faults: --{' and --'.join(given)} exclude each other; give one of them")
-    if asked["rate"] is not None:
-        if several(asked["domain"]) or mttr:
+    if arguments["rate"] is not None:
+        if several(arguments["domain"]) or mttr:
             raise InputError(
                 "faults: --rate has no times, so that --domain and --mttr do not apply; give --mtbf or --afr instead"
             )
         return partial(
-            independent_faults, npus_per_node=node, rate=_share(asked["rate"], "--rate"), draws=asked["draws"], seed=seed
+            independent_faults,
+            npus_per_node=node,
+            rate=_share(arguments["rate"], "--rate"),
+            draws=arguments["draws"],
+            seed=seed,
         )
-    parts = tuple(_failure_domain(text, node) for text in several(asked["domain"]))
-    if asked["afr"] is not None and (share := _share(asked["afr"], "--afr")):
+    parts = tuple(_failure_domain(text, node) for text in several(arguments["domain"]))
+    if arguments["afr"] is not None and (share := _share(arguments["afr"], "--afr")):
         mtbf = DAYS_PER_YEAR / share
     if (mtbf is None) != (mttr is None):
         raise InputError("faults: --mtbf or --afr, and --mttr go together; give both or none")
     if mtbf is not None and mttr is not None:
         return partial(lifetime_faults, npus_per_node=node, parts=(PartLifetimes(mtbf, mttr), *parts), days=span, seed=seed)
-    log = production_log() if asked["log"] is None else read_log(Path(asked["log"]), asked["servers"] or 0)
-    return LoggedFaults(node, seed, log, str(asked["log"] or SOURCE), asked["npus_per_server"], parts).for_machine
+    log = production_log() if arguments["log"] is None else read_log(Path(arguments["log"]), arguments["servers"] or 0)
+    return LoggedFaults(node, seed, log, str(arguments["log"] or SOURCE), arguments["npus_per_server"], parts).for_machine

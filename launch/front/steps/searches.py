@@ -118,10 +118,10 @@ def plan(
         InputError: an argument is impossible, or no plan fits; the line says which, and how to mend it.
         InterruptedSearch: the search was interrupted; its `table` has the plans that are known.
     """
-    under, word = inputs.stack_of(stack), inputs.model_word(model)
+    software, word = inputs.stack_of(stack), inputs.model_word(model)
     named = tuple(parse_plan(words, global_batch=global_batch, seq=seq) for words in inputs.several(beside))
-    choice = inputs.algorithm_words(algorithm, under)
-    request = PlanRequest(word, npus, global_batch, seq, under, choice, plan, named, top, prove_all)
+    algorithms = inputs.algorithm_words(algorithm, software)
+    request = PlanRequest(word, npus, global_batch, seq, software, algorithms, plan, named, top, prove_all)
     local = LocalPool(min(_PROCESSES, os.cpu_count() or 1))
     pool = job_pool("emu plan", workers, ray_address, local)
     with closing(ResultCache(inputs.cache_folder(cache))) as kept:
@@ -132,7 +132,7 @@ def plan(
             words |= {"npus": str(npus), "seq": str(seq), "global-batch": str(global_batch)}
             timer = _points_timer(request, kept, local, pool)
             return sweep_steps(inputs.several(sweep), words, inputs.several(topology), timer, f"The best plan of {word}")
-        built, found = inputs.topologies_of(topology), inputs.device_of(device, under.precision.activation)
+        built, found = inputs.topologies_of(topology), inputs.device_of(device, software.precision.activation)
         table = find_plans(request, built, found, kept, pool=pool, progress=progress_bar)
     return PlanSearch(table.rows, table, request, tuple(built), found)
 

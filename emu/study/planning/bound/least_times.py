@@ -172,7 +172,7 @@ class PlacedGroups:
         both = canonical_npus(self.topology, self.npus[np.concatenate((ranks.ravel(), asking.ravel()))])
         npus, chosen = both[: ranks.size].reshape(ranks.shape), both[ranks.size :].reshape(asking.shape)
         rates = self._rates(ranks)
-        numbers = self.numbers if self.ports is None or self.ports.spread(self.npus[ranks]) else 1
+        numbers = self.numbers if self.ports is None or self.ports.routes_vary(self.npus[ranks]) else 1
         return Groups(npus, chosen, numbers, rates, digest((npus, chosen, numbers, rates)))
 
 

@@ -133,7 +133,7 @@ class Ports:
         rows = self.at[npus]
         return Rates(self.out.most(rows), self.into.most(rows), anywhere.alpha_s)
 
-    def spread(self, npus: I64) -> bool:
+    def routes_vary(self, npus: I64) -> bool:
         """Return whether some messages within groups [G, N] take routes that depend on the communicator."""
         return any(bool(self.varies[np.ix_(rows, rows)].any()) for rows in self.at[npus])
 

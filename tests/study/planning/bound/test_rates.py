@@ -38,7 +38,7 @@ def test_a_group_is_served_by_the_links_to_its_members(line, ranks, npus, links,
     topology, group = build_topology(line), np.array([npus])
     ports = ports_of(topology, ranks)
     assert ports.rates(group, Rates.of(topology))[:2] == (links * LINK, links * LINK)
-    assert ports.spread(group) == spread
+    assert ports.routes_vary(group) == spread
 
 
 TORUS = "torus:dims=2x2x4,bandwidth=50GB/s,latency=1us"
