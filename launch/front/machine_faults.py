@@ -293,5 +293,11 @@ def _fault_model(arguments: dict[str, Any]) -> Callable[[int], Faults]:
         raise InputError("faults: --mtbf or --afr, and --mttr go together; give both or none")
     if mtbf is not None and mttr is not None:
         return partial(lifetime_faults, npus_per_node=node, parts=(PartLifetimes(mtbf, mttr), *parts), days=span, seed=seed)
-    log = production_log() if arguments["log"] is None else read_log(Path(arguments["log"]), arguments["servers"] or 0)
-    return LoggedFaults(node, seed, log, str(arguments["log"] or SOURCE), arguments["npus_per_server"], parts).for_machine
+    return _logged_faults(arguments, parts).for_machine
+
+
+def _logged_faults(arguments: dict[str, Any], parts: tuple[PartLifetimes, ...]) -> LoggedFaults:
+    """Return the source of faults of a log, that of the options or the published one, with domains that are drawn beside it."""
+    path, seed = arguments["log"], arguments["seed"]
+    log = production_log() if path is None else read_log(Path(path), arguments["servers"] or 0)
+    return LoggedFaults(arguments["npus_per_node"], seed, log, str(path or SOURCE), arguments["npus_per_server"], parts)

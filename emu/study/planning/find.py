@@ -66,7 +66,7 @@ def find_plans(
     request = replace(request, beside=tuple(replace(plan, microbatch=plan.pass_batch) for plan in request.beside))
     prepared = prepare_search(request, topologies, device, progress)
     state = SearchState.of(request, prepared.model, device, tuple(topologies), kept)
-    worker = JobWorker(request, prepared.model, tuple(topologies), device.without_memory())  # plans are checked here
+    worker = JobWorker(request, prepared.model, tuple(topologies), device.without_memory())  # the ladder checks memory
     with pool.open(partial(do_and_store, worker, kept, state.name_of), kept) as opened:
         search = Search(prepared, SearchJobs(state, opened), progress)
         try:

@@ -82,7 +82,7 @@ class ServedFabric:
     npus: I64  # [ranks]
     launch_fs: int  # ticks that each rank takes to enter a request
 
-    def times(self, requests: Sequence[DistinctRequest]) -> list[IsolatedRequest]:
+    def isolated_times(self, requests: Sequence[DistinctRequest]) -> list[IsolatedRequest]:
         """Return the time of each request by itself, all groups at once.
 
         Raises:
@@ -92,8 +92,8 @@ class ServedFabric:
         return time_requests(requests, parts, self.topology, self.npus, self.launch_fs)
 
     def isolated(self, asked: DistinctRequest) -> IsolatedRequest:
-        """Return the time of one request without others, all its groups at one time; errors as in `times`."""
-        return self.times([asked])[0]
+        """Return the time of one request without others, all its groups at one time; errors as in `isolated_times`."""
+        return self.isolated_times([asked])[0]
 
     def algorithm(self, name: str) -> Option:
         """Return an algorithm as an option, in the shape that fits each group.
