@@ -275,17 +275,7 @@ def _fault_model(arguments: dict[str, Any]) -> Callable[[int], Faults]:
     if len(given) > 1:
         raise InputError(f"faults: --{' and --'.join(given)} exclude each other; give one of them")
     if arguments["rate"] is not None:
-        if several(arguments["domain"]) or mttr:
-            raise InputError(
-                "faults: --rate has no times, so that --domain and --mttr do not apply; give --mtbf or --afr instead"
-            )
-        return partial(
-            independent_faults,
-            npus_per_node=node,
-            rate=_share(arguments["rate"], "--rate"),
-            draws=arguments["draws"],
-            seed=seed,
-        )
+        return _without_times(arguments)
     parts = tuple(_failure_domain(text, node) for text in several(arguments["domain"]))
     if arguments["afr"] is not None and (share := _share(arguments["afr"], "--afr")):
         mtbf = DAYS_PER_YEAR / share
@@ -294,6 +284,18 @@ def _fault_model(arguments: dict[str, Any]) -> Callable[[int], Faults]:
     if mtbf is not None and mttr is not None:
         return partial(lifetime_faults, npus_per_node=node, parts=(PartLifetimes(mtbf, mttr), *parts), days=span, seed=seed)
     return _logged_faults(arguments, parts).for_machine
+
+
+def _without_times(arguments: dict[str, Any]) -> Callable[[int], Faults]:
+    """Return the function that gives the faults of a machine by `--rate`.
+
+    Raises:
+        InputError: another option needs faults with times.
+    """
+    if several(arguments["domain"]) or arguments["mttr"] is not None:
+        raise InputError("faults: --rate has no times, so that --domain and --mttr do not apply; give --mtbf or --afr instead")
+    rate, node, draws = _share(arguments["rate"], "--rate"), arguments["npus_per_node"], arguments["draws"]
+    return partial(independent_faults, npus_per_node=node, rate=rate, draws=draws, seed=arguments["seed"])
 
 
 def _logged_faults(arguments: dict[str, Any], parts: tuple[PartLifetimes, ...]) -> LoggedFaults:
