@@ -120,7 +120,7 @@ def test_the_busiest_links_are_told_as_the_topology_has_them(seed):
     """Links are of several tiers, and now these and now those are busy."""
     topology = build_topology("ub-mesh:pod")
     shares = np.random.default_rng(seed).random(len(topology.links))
-    timed = SimpleNamespace(topology=topology, shares=shares)
+    timed = SimpleNamespace(topology=topology, link_busy=shares)
     table, links = links_table(timed), timed.topology.links
     rows = cells(table, "link")[1]
     most = np.argsort(-timed.shares, kind="stable")[:20]
