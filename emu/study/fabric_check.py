@@ -30,7 +30,7 @@ _TOLD = 3  # ports and messages
 
 @dataclass(frozen=True, slots=True)
 class BlockingPort:
-    """A port, and how much it held up or queued."""
+    """A port, the ticks for which its pauses held up other ports, and the most bytes that waited in it."""
 
     port: str
     blocked_s: float  # seconds of all pauses that it caused in a run, the mean of all; 0 where nothing pauses
@@ -39,7 +39,10 @@ class BlockingPort:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FabricCheck:
-    """The time of a window by packets, divided by its time in the fluid fabric."""
+    """The time of a window by packets, divided by its time in the fluid fabric: the least and the most of several runs.
+
+    `why_not` says why there is no check, if there is none.
+    """
 
     network: str
     request: str  # the busiest request, whose time is compared
@@ -78,14 +81,14 @@ def check_fabric(
     *,
     is_whole: bool = True,
 ) -> FabricCheck:
-    """Return the check of the busiest window of a timed graph; a reason in place of figures where packets cannot run it.
+    """Return the check of a timed graph: its busiest window is run by packets, too; if that is impossible, the reason.
 
     Args:
         source: The graph with its times in the fluid fabric.
         topology: Its topology.
-        fabric: The packets.
+        fabric: The settings of the packet engine.
         request_name: A function that returns the name of a request from its number.
-        is_whole: Whether packets could time all of it, which is advised where the window is too large.
+        is_whole: Whether packets could time the whole graph, which is advised if the window is too large.
     """
     kind = fabric.network.kind
     try:
@@ -162,7 +165,7 @@ def _blocking(runs: Sequence[PacketRun], topology: Topology) -> dict[int, Blocki
 
 
 def _crossing(graph: Graph, link: int, request: I64, topology: Topology, request_name: Callable[[int], str]) -> tuple[str, ...]:
-    """Return in words between which nodes a link carries most, on the paths of messages, and for which other requests.
+    """Return phrases on the pairs of nodes for which a link carries most bytes, and on the other requests that use it.
 
     Args:
         graph: The window.
@@ -178,6 +181,7 @@ def _crossing(graph: Graph, link: int, request: I64, topology: Topology, request
         carried[int(src[v]), int(dst[v]), int(request[v])] += int(graph.size_bytes[v])
     most = sorted(carried.items(), key=lambda each: (-each[1], each[0]))[:_TOLD]
     return tuple(
-        f"{format_size(size)} from {topology.call(a)} to {topology.call(b)}" + (f" ({request_name(of)})" if of >= 0 else "")
+        f"{format_size(size)} from {topology.node_name(a)} to {topology.node_name(b)}"
+        + (f" ({request_name(of)})" if of >= 0 else "")
         for (a, b, of), size in most
     )

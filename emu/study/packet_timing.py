@@ -9,7 +9,7 @@ from emu.arrays import I64
 from emu.collective.schedule import RowsError, Schedule
 from emu.fabric.busy_window import TimedGraph
 from emu.fabric.graph import Graph, Timeline, name_tasks
-from emu.fabric.lower import lower, store_rows
+from emu.fabric.lower import expanded_schedule, lower
 from emu.fabric.lowering.classes import Joins
 from emu.fabric.lowering.graph_columns import message_name
 from emu.fabric.packet_fabric import PacketFabric
@@ -20,7 +20,7 @@ from emu.study.timing import CollectiveJob
 
 
 def time_packets(job: CollectiveJob, fabric: PacketFabric, launch_s: float = 0.0) -> tuple[Timeline, PacketFigures]:
-    """Return the timeline of a collective by packets, and its packet figures; both times include the launch.
+    """Return the timeline of a collective by packets, which begins after the launch, and its packet figures, which include it.
 
     Raises:
         InputError: As `time_collective`; or the network does not fit.
@@ -56,6 +56,6 @@ def _graph(job: CollectiveJob) -> tuple[Graph, I64, Schedule]:
     """Return the graph of a collective, a task for each message, with [V] the keys of their routes, and its schedule."""
     placed = job.on_fabric()
     with job.name_even_sizes():
-        full = store_rows(placed)
+        full = expanded_schedule(placed, "packets of every rank are simulated", "leave the packets out")
         piece = lower(replace(placed, schedule=full), Joins.NONE)
     return piece.graph, piece.route_keys, full

@@ -15,13 +15,13 @@ import numpy as np
 from emu.arrays import F64, I32, I64, Bool, distinct
 from emu.bound.limit import least_between_fs
 from emu.collective.algorithm import Algorithm
-from emu.collective.operation import Operation, cut
+from emu.collective.operation import Operation, divide_blocks
 from emu.collective.schedule import MAX_ROWS, RowsError, Schedule
 from emu.collective.shape import Shape, ranks_of
 from emu.fabric.graph import Timeline, name_tasks
-from emu.fabric.job_symmetry import domain_of, fewest_of
-from emu.fabric.lower import FabricJob, UnevenError, busiest_fs, lay, lower, store_rows
-from emu.fabric.lowering.classes import Domain, Joins, invariant
+from emu.fabric.job_symmetry import assumed_orbits_of_job, orbits_of_job
+from emu.fabric.lower import FabricJob, UnevenError, busiest_fs, expanded_schedule, lower, place_schedule
+from emu.fabric.lowering.classes import JobOrbits, Joins, invariant
 from emu.fabric.lowering.graph_columns import message_name
 from emu.fabric.lowering.message_routes import routes_of_pairs
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
@@ -32,7 +32,7 @@ from emu.units import TICKS_PER_S
 
 
 class CollectiveJob(NamedTuple):
-    """A collective to be timed."""
+    """A collective to be timed: its schedule, sizes, topology, and the NPUs of its ranks."""
 
     op: Operation
     schedule: Schedule
@@ -82,7 +82,7 @@ def spread_collective(job: CollectiveJob, seeds: int) -> Spread | None:
     """
     placed = job.on_fabric()
     with job.name_even_sizes():
-        full = store_rows(placed)
+        full = expanded_schedule(placed, "perturbed starts are not symmetric", "leave the perturbations out")
     graph = lower(replace(placed, schedule=full)).graph
     with name_tasks(placed.name, partial(message_name, full, graph)):
         return spread(graph, seeds)
@@ -102,23 +102,26 @@ def slot_bytes(op: Operation, schedule: Schedule, count: int, item_bytes: int) -
     """Return [K] the bytes of each slot; equal sizes are a view of one number, because slots may be billions."""
     blocks = op.block_counts(count)
     if blocks.min() != blocks.max() or schedule.n_slots % len(blocks):
-        return cut(blocks, schedule.n_slots, schedule.shares).count * item_bytes
-    parts = cut(blocks[:1], schedule.n_slots // len(blocks), schedule.shares).count * item_bytes
+        return divide_blocks(blocks, schedule.n_slots, schedule.shares).count * item_bytes
+    parts = divide_blocks(blocks[:1], schedule.n_slots // len(blocks), schedule.shares).count * item_bytes
     if parts.min() == parts.max():
         return np.broadcast_to(parts[0], schedule.n_slots)
     return np.tile(parts, len(blocks))
 
 
-LIGHT = 2**15  # messages, or rows, of which a schedule is timed in no time
+LIGHT = 2**15  # the most messages, or rows, of a schedule that is timed quickly
 MOST_PARTS = 64  # of a block, in which an algorithm that claims bytes of one port a rank cuts it
 ROUNDING = 1e-6  # of a time: far above what the rounding to ticks takes off a bound
 _MOST_SLOTS = 2**24  # of all participants, so that what each holds fits the memory
 
 
 class TimeBound(NamedTuple):
-    """Two lower bounds of a time, of which the larger counts (`end_fs`), and the number of messages to be timed."""
+    """Two lower bounds of a collective's time in ticks: that of the busiest link, and that of the longest chain of messages.
 
-    messages: int  # to be timed; no fewer, where nothing else is known
+    The larger one counts (`end_fs`). `messages` is the number of messages that timing it would run.
+    """
+
+    messages: int  # to be timed; at least so many, where no bound was computed
     busiest_fs: float = 0.0  # of the link that carries most for its rate, at that rate; 0 where it was not looked for
     chain_fs: float = 0.0  # of messages that wait for one another; 0 where none was looked for
 
@@ -130,9 +133,10 @@ class TimeBound(NamedTuple):
 
 @np.errstate(over="ignore")  # what is beyond the clock by far: timing says so, and where
 def time_bound(job: CollectiveJob, most: int = MAX_ROWS) -> TimeBound:
-    """Return the larger of two bounds: the time of the busiest link at full rate, and of the longest chain of messages.
+    """Return two lower bounds, and the number of messages to be timed.
 
-    If only the rows of rank 0 are stored, which makes timing cheap, no chain is looked for.
+    They are the time of the busiest link at full rate, and of the longest chain of messages. If only the rows of rank 0 are
+    stored, which makes timing cheap, no chain is looked for.
 
     Args:
         job: The job to bound.
@@ -143,13 +147,13 @@ def time_bound(job: CollectiveJob, most: int = MAX_ROWS) -> TimeBound:
     """
     placed = job.on_fabric()
     schedule, topology = job.schedule, job.topology
-    if schedule.translate:
+    if schedule.by_rank:
         with job.name_even_sizes():
-            laid = lay(placed, Joins.NONE)
+            laid = place_schedule(placed, Joins.NONE)
         where = topology, laid.npus[0], [laid]
-        if (messages := _count(laid, fewest_of(*where))) > most:  # before routes are tried, which takes far longer
+        if (messages := _count(laid, assumed_orbits_of_job(*where))) > most:  # before routes are tried, which takes far longer
             return TimeBound(messages)
-        messages = _count(laid, domain := domain_of(*where))
+        messages = _count(laid, domain := orbits_of_job(*where))
         return TimeBound(messages, busiest_fs(laid, domain)) if messages <= most else TimeBound(messages)
     messages = message_count(schedule)
     if messages > most:
@@ -158,7 +162,7 @@ def time_bound(job: CollectiveJob, most: int = MAX_ROWS) -> TimeBound:
     return TimeBound(messages, _busiest_fs(schedule, sizes, topology, nodes), chain_fs(schedule, sizes, topology, nodes))
 
 
-def _count(laid: PlacedSchedule, domain: Domain | None) -> int:
+def _count(laid: PlacedSchedule, domain: JobOrbits | None) -> int:
     """Return the number of messages of the copies that represent all."""
     return len(laid.classes.messages.src) * len(laid.copies(domain).first)
 
@@ -177,7 +181,7 @@ def _busiest_fs(schedule: Schedule, sizes: I64, topology: Topology, nodes: I64) 
 
 
 def _channels(schedule: Schedule) -> int:
-    """Return a number above all channels of a schedule."""
+    """Return a number above all channels that a schedule uses."""
     return int(schedule.channel.max(initial=0)) + 1
 
 
@@ -297,13 +301,15 @@ def _messages(
     of_row = np.cumsum(new) - 1
     bytes_of = np.add.reduceat(sizes[slot], first) if len(first) else np.zeros(0)
     n, channels = schedule.n_participants, _channels(schedule)
-    alpha_fs, fs_per_byte = _ways((src[first] * n + dst[first]) * channels + channel[first], (n, channels), topology, nodes)
+    alpha_fs, fs_per_byte = _latency_and_byte_time(
+        (src[first] * n + dst[first]) * channels + channel[first], (n, channels), topology, nodes
+    )
     _, queue = distinct(((src * channels + channel) * 2 + inside)[first], n * channels * 2)
     reads, writes = src * len(sizes) + slot, dst * len(sizes) + written
     return of_row, reads, writes, round_of, (first, queue, bytes_of * fs_per_byte, alpha_fs)
 
 
-def _ways(way: I64, counts: tuple[int, int], topology: Topology, nodes: I64) -> tuple[F64, F64]:
+def _latency_and_byte_time(way: I64, counts: tuple[int, int], topology: Topology, nodes: I64) -> tuple[F64, F64]:
     """Return [M] the latency of each message in ticks, and [M] its ticks per byte; both are 0 within a rank.
 
     Args:

@@ -69,7 +69,7 @@ def run_command(as_json: bool, **options: Any) -> int:
 
 @contextmanager
 def _with_script_lines() -> Iterator[None]:
-    """Print the lines of the script at which a rank failed, before the error in one line."""
+    """Print, before the error in one line, the lines of the script at which a rank failed."""
     try:
         yield
     except EmuError as error:

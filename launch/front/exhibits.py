@@ -48,7 +48,7 @@ class TopologyFacts(Result[Summary], drawn_by="topology_picture:picture"):
     name: str  # as it was given
 
     def text(self) -> str:
-        """Return a line for each figure."""
+        """Return a line of text for each number of the topology, such as its diameter."""
         return "\n".join(f"{label:<14}{value}" for label, value in topology_rows(self.topology, self.rows[0]))
 
     def as_json(self) -> object:
@@ -173,7 +173,7 @@ def draw(value: object) -> "ShownFigure":
 
 
 def view(value: object) -> str:
-    """Return what a notebook shows of a value, as HTML."""
+    """Return an HTML view of a value for a notebook, such as a picture of a schedule."""
     if isinstance(value, Trace):
         return _trace_view(value)
     if not isinstance(value, Topology):
@@ -193,6 +193,6 @@ def _trace_view(value: Trace) -> str:
 
 
 def _picture(figure: "ShownFigure") -> str:
-    """Return a figure as an image of HTML."""
+    """Return a figure as an HTML image element."""
     drawn: bytes = figure._repr_png_()
     return f'<img style="max-width:100%" src="data:image/png;base64,{base64.b64encode(drawn).decode()}">'

@@ -49,7 +49,7 @@ _GIVEN: dict[str, Model | Mapping[str, Any]] = {}  # the models that were given 
 
 
 def several(given: Any) -> tuple[Any, ...]:
-    """Return an argument of one or several things as a tuple; an empty tuple if it is empty."""
+    """Return an argument that is one value or a sequence of values as a tuple; an empty one gives an empty tuple."""
     return tuple(given) if isinstance(given, list | tuple) else (given,) if given is not None and given != "" else ()
 
 
@@ -63,7 +63,7 @@ def grid_of(dims: str | Grid) -> Grid:
 
 
 def topologies_of(given: Topologies) -> list[Topology]:
-    """Return the topologies that an argument gives: one or several names, files, graphs or objects.
+    """Return the topologies of an argument: one or several names, files, graphs or `Topology` objects.
 
     Raises:
         InputError: there is none, or one is unknown or cannot be built.
@@ -141,7 +141,7 @@ def device_of(given: DeviceLike, dtype: str = AS_RAN) -> Device:
 
 
 def stack_of(words: str) -> Stack:
-    """Return the stack that the words of `stack` give.
+    """Return the stack that a text such as `software=megatron,dp=overlapped` describes.
 
     Raises:
         InputError: as `parse_stack`.
@@ -150,7 +150,7 @@ def stack_of(words: str) -> Stack:
 
 
 def overheads_of(words: str) -> Stack:
-    """Return the stack that the words of `stack` give for a step that ran: only the times of messages and requests.
+    """Return the stack of a step that was recorded, from a text with only the times of messages and requests.
 
     Raises:
         InputError: as `parse_stack`, or there is a setting that only a generated step can have.
@@ -159,7 +159,7 @@ def overheads_of(words: str) -> Stack:
 
 
 def algorithm_words(words: Words, stack: Stack) -> tuple[str, ...]:
-    """Return the words that choose algorithms for a step.
+    """Return the values of `algorithm` for a step, after a first one for the operations that none of them names.
 
     Operations that no word names are served by the library of the stack, else by `auto`.
     """

@@ -53,7 +53,7 @@ class FaultWaste(Result[MachineWaste], drawn_by="chart.step_chart:waste_figure")
         return {"rows": self.records(), "assumptions": self.notes}
 
     def records(self) -> Sequence[object]:
-        """Return the rows with the shares that a person reads."""
+        """Return the rows with the shares that the printed table has, too."""
         return [waste_as_json(row) for row in self.rows]
 
     def page(self) -> Page:
@@ -212,7 +212,7 @@ def _days(text: str, name: str) -> float:
 
 
 def _share(given: float | str, name: str) -> float:
-    """Return a share of 0 or more and below 1.
+    """Return a share from 0 up to below 1, from a number or a text.
 
     Args:
         given: The share, such as 1.17% or 0.0117.
@@ -230,7 +230,7 @@ def _share(given: float | str, name: str) -> float:
 
 
 def _failure_domain(text: str, node: int) -> PartLifetimes:
-    """Return the part that `--domain` gives, such as `npus=64,mtbf=1y,mttr=4h`.
+    """Return the failure domain that `--domain` describes, such as `npus=64,mtbf=1y,mttr=4h`.
 
     Args:
         text: The value of the option.

@@ -8,13 +8,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emu.bound.limit import ALL, QUICK, Effort
+from emu.bound.limit import FULL_EFFORT, QUICK_EFFORT, Effort
 from emu.collective.algorithm import AUTO
 from emu.collective.shape import Grid
 from emu.errors import InputError, must_be
 from emu.fabric.packet_fabric import engine_choice
 from emu.study.job_pool import JobPool
-from emu.study.measure.bench import BenchRow, UntimedRow, algorithm_names, best_rows, compare, measure
+from emu.study.measure.bench import BenchRow, UntimedRow, best_rows, compare, comparison_order, measure
 from emu.study.measure.request import BenchRequest, PlacedBench, place_bench, sizes_between
 from emu.study.training.composed.software_costs import costed_topology
 from emu.topology.topology import Topology
@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # they take long to load
     from emu.study.measure.move import TensorMover
 
 EVERY = "all"  # in place of an algorithm: compare all of them
-_EFFORTS = {"quick": QUICK, "all": ALL}
+_EFFORTS = {"quick": QUICK_EFFORT, "all": FULL_EFFORT}
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -41,12 +41,12 @@ class Bench(Result[BenchRow], drawn_by="chart.algorithm_chart:topology_figure"):
 
     @property
     def failure(self) -> str | None:
-        """How many elements are wrong; None: none."""
+        """The sentence that says how many elements of outputs are wrong; None: none."""
         wrong = sum(row.wrong or 0 for row in self.rows)
         return f"bench: {wrong} elements of {self.rows[0].operation} came out wrong" if wrong else None
 
     def text(self) -> str:
-        """Return the table of all rows, with what they rest on."""
+        """Return the table of all rows, with the assumptions on which they rest."""
         return bench_report(self.rows)
 
 
@@ -113,8 +113,8 @@ def bench(
     Args:
         operation: The operation, such as `all_reduce`.
         topology: The network: a name, a file, a `Topology` or a networkx graph; or several of them.
-        algorithm: The algorithm. `auto` takes the fastest at each size, `nccl` takes what NCCL takes, `all` compares all.
-            NAME@4 uses 4 channels; None: auto, or the choice of the library of `stack`.
+        algorithm: The algorithm. `auto` takes the fastest at each size, `nccl` takes what NCCL takes, `all` compares all
+            and moves no data. NAME@4 uses 4 channels; None: auto, or the choice of the library of `stack`.
         size: The bytes of one rank's buffer (of all ranks for all_gather and reduce_scatter), as a number or such as `64MiB`.
         begin: The smallest of several sizes.
         end: The largest of several sizes.
@@ -127,7 +127,7 @@ def bench(
             the topology's.
         axes: The order of the topology's dimensions in which ranks are numbered, such as `0,2,1,3`; the last one changes
             fastest.
-        timing_only: Move no data. Use it for sizes beyond the memory of this machine.
+        timing_only: Move no data, as `all` never does. Use it for sizes beyond the memory of this machine.
         perturb: Compute the time so many more times, with random starts one tick later, and tell how far it spreads.
         bounds: quick, or `all`: also compute the bounds that take long.
         send_overhead: The time between two sends of a rank (o in LogGP), in seconds or such as `500ns`.
@@ -157,7 +157,7 @@ def bench(
         raise must_be("bench", "--algorithm", "all where --workers is given", name, "one algorithm is not divided")
     request = BenchRequest(
         operation,
-        AUTO if name == EVERY else name,
+        AUTO if name == EVERY else name,  # `compare` names one algorithm after another
         _sizes(size, begin, end, factor),
         dtype,
         reduce,
@@ -196,8 +196,10 @@ def _compared(placed: Sequence[PlacedBench], pool: JobPool) -> AlgorithmComparis
     """
     tables = []
     for each in placed:
-        count = len(algorithm_names(each)) * len(each.request.sizes)
-        tables.append((each, tuple(with_progress(compare(each, pool), _label(each), count, bench_text, itself))))
+        order = comparison_order(each)
+        compared = compare(each, pool, order)
+        total = len(order) * len(each.request.sizes)
+        tables.append((each, tuple(with_progress(compared, _label(each), total, bench_text, itself))))
     rows = tuple(row for _, of in tables for row in of)
     why = [f"{row.built}: {row.why_not}" for row in rows if isinstance(row, UntimedRow) and row.why_not]
     if len(why) == len(rows):

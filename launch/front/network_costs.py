@@ -32,7 +32,7 @@ _NUMBER = r"[0-9]+(\.[0-9]+)?"
 
 @dataclass(frozen=True, repr=False, eq=False)
 class NetworkCosts(Result[NetworkCost]):
-    """The price and the power of the network of each topology."""
+    """The price and the power of the network of each topology, with the price book and notes on the figures."""
 
     prices: str  # the name of the price book
     source: str  # where its prices are from
@@ -168,7 +168,7 @@ def _amount(given: float | str, name: str) -> float:
 
 
 def _step_of(needed: dict[str, Any], device: DeviceLike, words: str) -> "Callable[[Topology], StepEstimate] | None":
-    """Return the function that estimates a training step on a topology; None where no model and no plan are given.
+    """Return a function that estimates a training step on a topology; None if no model and no plan are given.
 
     Args:
         needed: The arguments of the step by name: model, plan, global batch and sequence length.

@@ -45,13 +45,13 @@ def lazy(name: str) -> Callable[..., Any]:
 
 
 def _fields_of(of: type) -> list[str]:
-    """Return the names of the fields of a dataclass; none of another class."""
+    """Return the names of the fields if a class is a dataclass; an empty list for another class."""
     return [field.name for field in fields(of)] if is_dataclass(of) else []
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Result(Sequence[R], Generic[R]):
-    """The rows of an answer, with the ways to read them: text, JSON, a table, a picture, a page, files.
+    """An answer of Emu: its rows, which can be read as text, JSON, a table, a picture, a page or files.
 
     An answer with a single row has the fields of this row, too: `emu.estimate(...).step_time_s`.
     """
@@ -72,7 +72,7 @@ class Result(Sequence[R], Generic[R]):
 
     @property
     def failure(self) -> str | None:
-        """The line of what went wrong, such as a proof that failed; None: nothing."""
+        """A line on what went wrong, such as a proof that failed; None: nothing did."""
         return None
 
     @property
@@ -82,11 +82,11 @@ class Result(Sequence[R], Generic[R]):
 
     @property
     def has_report(self) -> bool:
-        """True where there is something to print; a script that failed has no step."""
+        """True if there is a report to print; a script that failed has none."""
         return True
 
     def as_json(self) -> object:
-        """Return what the command prints as JSON, before its parts are made plain."""
+        """Return the answer as objects that become JSON, as `--json` prints it."""
         return self.rows
 
     def to_dict(self) -> Any:
@@ -146,7 +146,7 @@ class Result(Sequence[R], Generic[R]):
         return made
 
     def _drawn(self) -> "Figure | None":
-        """Return the picture of the answer; None where answers of its kind have none."""
+        """Return the picture of the answer; None if answers of this kind have no picture."""
         try:
             return self.figure()
         except InputError:
@@ -214,7 +214,7 @@ class Result(Sequence[R], Generic[R]):
         raise AttributeError(f"{type(self).__name__} has no field {name!r}" + (f"; did you mean {near[0]}?" if near else ""))
 
     def __dir__(self) -> list[str]:
-        """Return the ways to read the answer and its own fields, and the fields of the only row."""
+        """Return the names of the methods that show the answer, of its own fields, and of the fields of a single row."""
         own = (
             name for of in type(self).__mro__ if of.__module__.startswith("launch.") for name in (*vars(of), *_fields_of(of))
         )

@@ -174,6 +174,7 @@ def test_tests_that_fail_without_a_fault_are_named(tiny):
     (tiny / MODULE).write_text(SOURCE.replace(">", "<"))
     with pytest.raises(SystemExit, match=r"must pass without a fault, but tests/tiny/test_sums\.py::test_over does not"):
         list(mutate.tried([], [seeing(tiny, MODULE)], 1, tiny))
+    assert list(mutate.tried([], [seeing(tiny, MODULE)], 1, tiny, limit_s=9)) == []  # no test runs before the faults
 
 
 def test_a_fault_that_never_ends_is_ended(tiny, tmp_path):

@@ -142,6 +142,22 @@ def test_the_fluid_time_beside_packets_has_the_launch_too(emu) -> None:
     assert slow["packets"]["fluid_s"] - quick["packets"]["fluid_s"] == pytest.approx(1e-3)
 
 
+def test_a_fabric_without_links_carries_nothing_and_pauses_never(emu) -> None:
+    args = (
+        "--topology",
+        "full-mesh:n=1,bandwidth=1GB/s,latency=0s",
+        "--size",
+        "1MiB",
+        "--fabric",
+        "packets",
+        "--network",
+        "roce",
+        "--json",
+    )
+    (row,) = emu("bench", "all_reduce", *args).json
+    assert (row["time_s"], row["packets"]["packet_hops"], row["packets"]["pauses"], row["packets"]["paused_s"]) == (0, 0, 0, 0)
+
+
 def test_equal_times_over_perturbed_starts_are_not_called_chaotic(emu) -> None:
     one = ("bench", "broadcast", "--topology", SWITCH, "--size", "64KiB", "--timing-only", "--fabric", "packets")
     done = emu(*one, "--algorithm", "binomial", "--perturb", "3")

@@ -8,7 +8,7 @@ import pytest
 
 from emu.model.model import MODELS
 from emu.model.plan.plan_text import parse_plan
-from emu.sources import _of_folders
+from emu.sources import _digest_of_folders
 from emu.study.planning.search import results
 from emu.study.planning.search.results import ResultCache
 from emu.study.training.estimate import EstimateRequest
@@ -130,6 +130,6 @@ def test_a_step_of_a_paper_is_that_of_the_code_and_the_data_of_papers_as_they_ar
     request, built, kept = EstimateRequest("llama-tiny", parse_plan("tp=4", global_batch=4, seq=64)), [], ResultCache(None)
     for seen, text in ((1, "lanes = 8"), (1, "lanes = 8"), (2, "lanes = 16")):
         (tmp_path / "wiring.toml").write_text(text)
-        _of_folders.cache_clear()
+        _digest_of_folders.cache_clear()
         step_of(kept, request, "board", lambda: built.append(0) or build_topology("ub-mesh:board"), H100)
         assert len(built) == seen

@@ -5,13 +5,13 @@ import torch.distributed as dist
 from torch import nn
 
 from emu.backend.rank.record import Recording
-from emu.cluster.threads.threads import Threads
+from emu.cluster.threads.threads import ThreadRanks
 from emu.trace.steps import has_steps, is_whole_script, with_steps
 
 
 def record(program):
     recording = Recording(2)
-    Threads(2, recording=recording).run(program)
+    ThreadRanks(2, recording=recording).run(program)
     return recording.trace((("script", "a.py"),))
 
 

@@ -55,13 +55,16 @@ Strands = tuple[I64, I64, I64, I64]  # node, first GPU, 1 up or -1 down, number 
 
 
 def _circles(plan: OcstrxPlan, nodes: I64) -> Strands:
-    """Return strands of one node each, closed within the node."""
+    """Return rings of one node each: their strands begin and end in the same node."""
     ones = np.ones(len(nodes), np.int64)
     return nodes, 0 * ones, ones, plan.gpus * ones
 
 
 def _strands(plan: OcstrxPlan, groups: I64) -> Strands:
-    """Return 2m - 2 strands a group: the nodes from left to right, and those between the ends back."""
+    """Return 2m - 2 strands for each group of m nodes.
+
+    They lead over the nodes from left to right, and back over the nodes between the two ends.
+    """
     if plan.m == 1:
         return _circles(plan, groups.ravel())
     left, right = (which for which, _ in bundle_states(plan, groups))

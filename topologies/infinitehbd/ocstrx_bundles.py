@@ -2,7 +2,7 @@
 
 Bundle b joins GPU b by its upper lanes and GPU b+1 by its lower ones. In state 0 it loops them to each other; in state 1 or 2
 it sends both out by one path. So two of its paths are never lit at once. K of the R bundles are OCSTrx, the rest copper.
-Letters: P pairs of places, F fibres.
+Letters: P pairs of positions, F fibres.
 """
 
 import numpy as np
@@ -15,7 +15,7 @@ LOOPBACK = 0
 
 
 def bundle(plan: OcstrxPlan, away: ArrayLike) -> tuple[I64, I64]:
-    """Return the bundle of a node, and its state, that activate the fibre to another node; (-1, -1) if there is none.
+    """Return the bundle of transceivers of a node, and its state, that activate the fibre to another node; (-1, -1): none does.
 
     The fibres of a side are paired, nearest first, so that a node can use any fibre of one side with any of the other. If K is
     odd, the two farthest share the last bundle.
@@ -40,12 +40,16 @@ def bundles(plan: OcstrxPlan) -> I64:
 
 
 def blocked_distance(plan: OcstrxPlan) -> int:
-    """Return the distance of the two fibres, up and down, that share a bundle, so that a node can use only one; 0 if none."""
+    """Return the distance, in nodes, at which a node can have a neighbour on only one side; 0 if there is none.
+
+    The fibres to the two nodes at this distance, one up and one down the line, belong to one bundle of transceivers, and a
+    bundle lights one of them. This is the largest distance, if k is odd.
+    """
     return plan.reach[-1] if plan.k % 2 else 0
 
 
 def fibres(plan: OcstrxPlan) -> I64:
-    """Return [F, 2] the two places on the line that each fibre joins, in use or not.
+    """Return [F, 2] the two positions on the line that each fibre joins, in use or not.
 
     These are all fibres of the K-hop ring or line.
     """
@@ -56,14 +60,14 @@ def fibres(plan: OcstrxPlan) -> I64:
 
 
 def states(plan: OcstrxPlan, src: ArrayLike, dst: ArrayLike) -> tuple[tuple[I64, I64], tuple[I64, I64]]:
-    """Return the bundles and states that join two places of the line, at `src` and at `dst`; -1 if no fibre joins them.
+    """Return the bundles and states that join two positions of the line, at `src` and at `dst`; -1 if no fibre joins them.
 
-    A place needs a reconfiguration between two rounds that take one bundle in two states.
+    A node needs a reconfiguration between two rounds that take one bundle in two states.
 
     Args:
         plan: The sizes.
-        src: [P] the first place of each pair on the line; places are numbers of nodes if a ToR has one node.
-        dst: [P] the second place of each pair.
+        src: [P] the first position of each pair on the line; positions are numbers of nodes if a ToR has one node.
+        dst: [P] the second position of each pair.
     """
     away = np.asarray(dst, np.int64) - np.asarray(src, np.int64)
     if plan.closed:

@@ -11,25 +11,25 @@ import numpy as np
 
 from emu.arrays import I64, Bool
 from emu.errors import InputError, must_be
-from emu.topology.usable_npus import in_whole_units
+from emu.topology.usable_npus import usable_in_healthy_units
 from topologies.infinitehbd.ocstrx_bundles import blocked_distance
 from topologies.infinitehbd.ocstrx_plan import OcstrxPlan
 
 
 def deploy(plan: OcstrxPlan) -> I64:
-    """Return [n] the node at each place of the line: the first nodes of all ToRs, then the second ones (Algorithm 3)."""
+    """Return [n] the node at each position of the line: the first nodes of all ToRs, then the second ones (Algorithm 3)."""
     return np.arange(plan.nodes).reshape(-1, plan.tor).T.ravel()
 
 
 def components(plan: OcstrxPlan, sound: Bool, separate_sublines: int = 0) -> tuple[I64, I64]:
-    """Return the places of working nodes in the order of the line, and the component of each.
+    """Return the positions of working nodes in the order of the line, and the connected component of each.
 
-    A gap of more than K places ends a component: K nodes in a row do not work.
+    A gap of more than K positions ends a component: K nodes in a row do not work.
 
     Args:
         plan: The sizes.
-        sound: [n] whether the node at each place works.
-        separate_sublines: The number of sub-lines, from the first on, between which components end; all later ones are one
+        sound: [n] whether the node at each position works.
+        separate_sublines: The number of sub-lines, from the first on, between which components end; all later ones form one
             part.
     """
     at = np.flatnonzero(sound)
@@ -116,7 +116,7 @@ def usable_gpus(plan: OcstrxPlan, group: int, faulty: Bool) -> I64:
         InputError: A group has several nodes and a part of one.
     """
     if group < plan.gpus:
-        return in_whole_units(plan.name, plan.gpus, group, faulty)
+        return usable_in_healthy_units(plan.name, plan.gpus, group, faulty)
     if group % plan.gpus:
         raise must_be(plan.name, "NPUs of a group", f"a multiple of {plan.gpus}, the GPUs of a node, or fewer", group)
     asked = replace(plan, tp=group)

@@ -16,9 +16,9 @@ from emu.topology.builders.route_parts import join, link_if
 from emu.topology.builders.wiring import Cables, wire
 from emu.topology.catalogue import Count, Dims, Invariants, Latency, planned
 from emu.topology.fault_injection.machine_state import detour, rows_of
-from emu.topology.placement import whole_units
+from emu.topology.placement import healthy_units
 from emu.topology.removal import remove_parts
-from emu.topology.topology import FailedParts, Repair, Routes, Topology, check_link_count
+from emu.topology.topology import FailedParts, Reaction, Routes, Topology, check_link_count
 from emu.units import format_bandwidth, format_time, seconds
 from topologies.infinitehbd.gpu_rings import rings
 from topologies.infinitehbd.ocstrx_bundles import blocked_distance, bundles, fibres
@@ -29,9 +29,9 @@ TIERS = ("copper", "loopback", "fibre", "DCN", "uplink of a ToR")
 
 
 def _ring_of(plan: OcstrxPlan, joined: int, place: I64) -> tuple[I64, I64]:
-    """Return the first place and the size of the ring of each place [P] in the order of the rings.
+    """Return, for each position [P] of the line, the first position and the size of its ring.
 
-    The first `joined` places are on rings of t GPUs, each other place is on a ring of its node.
+    The first `joined` positions are on rings of t GPUs; each other position is on a ring within its own node.
     """
     size = np.where(place < joined, plan.tp, plan.gpus)
     first = np.where(place < joined, 0, joined)
@@ -95,21 +95,21 @@ def build(plan: OcstrxPlan, faulty: tuple[int, ...], job: int, groups: I64 | Non
         np.where(by < 0, 2, np.isin(by, bundles(plan))),
         _rules(plan, len(faulty), len(groups)),
         router=partial(_route, plan, np.argsort(order), joined),
-        placer=partial(whole_units, order[:joined].reshape(-1, plan.tp)),  # more rings would be another configuration
-        grouper=partial(usable_gpus, plan),  # it lays rings anew around the faults of each state, whatever is lit here
-        mender=partial(_repair, plan, lambda nodes: build(plan, tuple(sorted({*faulty, *nodes})), job)),
+        placer=partial(healthy_units, order[:joined].reshape(-1, plan.tp)),  # more rings would be another configuration
+        usable_counter=partial(usable_gpus, plan),  # it lays rings anew around the faults of each state, whatever is lit here
+        fault_handler=partial(_repair, plan, lambda nodes: build(plan, tuple(sorted({*faulty, *nodes})), job)),
     )
 
 
 _Light = Callable[[Sequence[int]], Topology]  # returns the topology of the rings around more faulty nodes
 
 
-def _repair(plan: OcstrxPlan, light: _Light, whole: Topology, broken: FailedParts, ranks: int, was: FailedParts) -> Repair:
+def _repair(plan: OcstrxPlan, light: _Light, whole: Topology, broken: FailedParts, ranks: int, was: FailedParts) -> Reaction:
     """Return the reaction to failed parts: longer fibres bypass a node of the job with a failed GPU (InfiniteHBD 4.2).
 
     The rings are lit again for that. A link that fails leaves the rings as they are: its two GPUs talk over the DCN.
     """
-    now, before = (_passed(plan, whole, each, ranks) for each in (broken, was))
+    now, before = (_nodes_to_bypass(plan, whole, each, ranks) for each in (broken, was))
     rings, were = (_lit_around(light, whole, passed) for passed in (now, before))
     if now:
         nodes = [n for n in broken.nodes if n >= plan.npus]
@@ -117,18 +117,22 @@ def _repair(plan: OcstrxPlan, light: _Light, whole: Topology, broken: FailedPart
     else:
         left = detour(whole, broken, ranks).topology
     if np.array_equal(rings.place(ranks), were.place(ranks)):
-        return Repair(left, 0, "the rings of the job stay as they are; GPUs of a failed link talk over the DCN (4.3)")
+        return Reaction(left, 0, "the rings of the job stay as they are; GPUs of a failed link talk over the DCN (4.3)")
     took = format_time(seconds(plan.turn_fs))
-    return Repair(left, plan.turn_fs, f"fibres pass the node, as OCSTrx light other rings in {took} (60 to 80 us, 4.2 and 5.1)")
+    told = f"fibres pass the node, as OCSTrx light other rings in {took} (60 to 80 us, 4.2 and 5.1)"
+    return Reaction(left, plan.turn_fs, told)
 
 
 def _lit_around(light: _Light, whole: Topology, nodes: tuple[int, ...]) -> Topology:
-    """Return the machine with rings activated around the given nodes; unchanged if there are none."""
+    """Return the machine with rings of light that bypass these nodes; unchanged if there are none."""
     return replace(light(nodes), name=f"{whole.name}, rings lit around node {'+'.join(map(str, nodes))}") if nodes else whole
 
 
-def _passed(plan: OcstrxPlan, whole: Topology, broken: FailedParts, ranks: int) -> tuple[int, ...]:
-    """Return the nodes that rings must bypass: those with a failed GPU, if any of them belongs to the job."""
+def _nodes_to_bypass(plan: OcstrxPlan, whole: Topology, broken: FailedParts, ranks: int) -> tuple[int, ...]:
+    """Return the nodes that rings must bypass: all with a failed GPU.
+
+    There are none if the job of `ranks` ranks runs on none of these nodes.
+    """
     failed = {node // plan.gpus for node in broken.nodes if node < plan.npus}
     return tuple(sorted(failed)) if failed & set((whole.place(ranks) // plan.gpus).tolist()) else ()
 

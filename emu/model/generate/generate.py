@@ -49,7 +49,7 @@ WRITERS: Mapping[Software, tuple[Roles, Peaks]] = {
 
 
 def roles_by_place(model: Model, plan: Plan, stack: Stack, routing: Splits | None = None) -> list[list[Role]]:
-    """Return the roles at each place of a pipeline; the arguments and errors are those of `generate`."""
+    """Return, for each place of a pipeline, the roles of its ranks; the arguments and errors are those of `generate`."""
     check_fits_model(plan, model, stack)
     check_runs(plan, model, stack)
     roles, _ = WRITERS[stack.software]
@@ -57,7 +57,7 @@ def roles_by_place(model: Model, plan: Plan, stack: Stack, routing: Splits | Non
 
 
 def memory_by_part(model: Model, plan: Plan, stack: Stack) -> dict[str, int]:
-    """Return the peak of the bytes of the rank with the highest peak, by part of its memory; no events are generated."""
+    """Return the peak bytes of the rank with the highest peak, by part of memory, such as weights; no events are generated."""
     _, peaks = WRITERS[stack.software]
     return dict(zip(PARTS, max(peaks(model, plan, stack, range(plan.pp)), key=sum), strict=True))
 
@@ -106,7 +106,7 @@ def trace_of(of_places: Sequence[Sequence[Role]], model: Model, plan: Plan, stac
 
 
 def _peaks(of_places: Sequence[Sequence[Role]], plan: Plan, stack: Stack) -> I64:
-    """Return [R, P] the peak bytes of each role by part of its memory; all 0 if real ranks may differ."""
+    """Return [R, P] the peak bytes of each role, by part of memory; all 0 if the peaks of real ranks may differ."""
     if not stack.software.is_executed or not all(role.even or not plan.shards_weights for role in chain(*of_places)):
         return np.zeros((sum(map(len, of_places)), len(PARTS)), np.int64)
     return np.array([role.peak for role in chain(*of_places)])

@@ -22,7 +22,10 @@ from emu.trace.trace import Kind
 
 
 def roles(model: Model, plan: Plan, stack: Stack, place: int, routing: Splits | None) -> Iterator[Role]:
-    """Yield the roles at one place of a pipeline: one for each share of the states, and for each position in a ring of cp."""
+    """Yield the roles of the ranks at one place of a pipeline.
+
+    There is one for each share of the states, and for each position in a ring of cp.
+    """
     for ranks, routed in classes(plan, model, place, routing):
         for at in range(plan.ring):
             own = ring_ranks(plan, ranks, at)
@@ -95,7 +98,7 @@ def reduced_by(rank: RankParts, stage: int) -> list[Ask]:
 
 
 def _passes(tape: Tape, rank: RankParts, stage: int, parts: tuple[tuple[Part, ...], ...]) -> StagePasses:
-    """Return passes of a stage, written on the tape; `parts` are those of the stage in each of the passes."""
+    """Return the passes of a stage, which write their events on the tape; `parts` are those of the stage in each pass."""
     plan = rank.plan
     memory = tuple(rank.memory.of_pass(stage, memory_of(of_pass)) for of_pass in parts)
     return StagePasses(tape, stage, parts, memory, _gradients(tape, plan, parts[0], stage), ExpertGradients(tape, plan, stage))

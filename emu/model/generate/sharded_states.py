@@ -129,7 +129,7 @@ class ShardedStates(WholeGradients):
             self._leave(group, pass_)
 
     def handle(self, tape: Tape, gradient: Gradient, part: Part, pass_: int) -> None:
-        """Add a gradient to the accumulated gradient of earlier passes; after the last pass, it is cut to the rank's part."""
+        """Add a gradient to the sum of earlier passes; after the last pass, the sum is cut to the share of this rank."""
         super().handle(tape, gradient._replace(before=(), elements=gradient.times * gradient.elements), part, pass_)
         if pass_ == self.plan.passes - 1:
             self.partial.setdefault(self.current[-1], []).append(gradient.before)
@@ -156,7 +156,7 @@ class ShardedStates(WholeGradients):
             self._scatter(group)
 
     def _settle(self) -> None:
-        """Wait for all scattered gradients, and free their copies."""
+        """Wait for the scatters of all gradients, and free the copies from which they were sent."""
         self.tape.ledger.change(activations=-self.copied)
         self.copied = 0
         for events in self.reduced.values():
@@ -250,7 +250,7 @@ class ShardedStates(WholeGradients):
             self.tape.join(*events, stream=self._number(stream))
 
     def _next(self, group: WeightGroup) -> None:
-        """Request the weights that the backward needs next: those of the group before `group` in the forward."""
+        """Request the weights of the group that comes before `group` in the forward, which the backward needs next."""
         at = self._ended.index(group) if group in self._ended else len(self._ended)
         if at:
             self._gather(self._ended[at - 1])
@@ -279,7 +279,7 @@ class ShardedStates(WholeGradients):
             self.tape.compute(moving("copied in", self.tape.dtype, (own, read), (own, written)), stream)
 
     def _ask(self, group: WeightGroup, stream: int = 0) -> int:
-        """Request the weights of a group from the ranks with their parts, and return the number of the event."""
+        """Gather the weights of a group from the ranks that hold shares of them, and return the number of the event."""
         return self.tape.ask(Ask(self._axis(group), "all_gather", self._padded[group], self._dtype(group)), stream)
 
     def _dtype(self, group: WeightGroup) -> str:
@@ -288,7 +288,7 @@ class ShardedStates(WholeGradients):
         return narrow or self.parts[0].stack.gathered
 
     def _arrive(self, group: WeightGroup) -> None:
-        """Wait for the weights of a group, and copy them to their place."""
+        """Wait for the weights of a group, and copy them from the gathered buffer into the parameters."""
         self.tape.join(*self.coming.pop(group))
         self.tape.compute(moving("copied out", self.tape.dtype, (2 * self._padded[group], self._dtype(group))))
         self.tape.ledger.change(weights=self._bytes(group))

@@ -127,7 +127,7 @@ class StagePasses(NamedTuple):
 
     @property
     def last(self) -> int:
-        """The last pass of the step."""
+        """The number of the last pass of the step, from 0."""
         return len(self.parts) - 1
 
     def _key(self, what: str, pass_: int) -> Hashable:
@@ -160,7 +160,7 @@ class StagePasses(NamedTuple):
         self.gradients.end(self.tape, pass_)
 
     def _run(self, items: Iterable[Item], place: int, pass_: int) -> None:
-        """Write some items of a part on the tape.
+        """Write the actions of a part of the model on the tape, and pass on its gradients.
 
         Args:
             items: The items, one after another.
@@ -244,7 +244,7 @@ _READS = (FORWARD, BACKWARD, INPUT)  # turns that read a message of another plac
 
 @dataclass(frozen=True, slots=True)
 class StageMessages:
-    """The messages of one stage with the stages before and after it."""
+    """The messages of one stage with the neighbouring stages, `elements` of `dtype` each."""
 
     tape: Tape
     before: int | None  # the place of the stage before in the group of the pipeline; None: there is none
@@ -352,7 +352,7 @@ def one_forward_one_backward(passes: StagePasses, ends: StageMessages, stages_af
 
 
 def by_turns(own: Sequence[Turn], stages: Mapping[int, Any], ends: Mapping[int, StageMessages], *, waits: bool) -> None:
-    """Write the turns of one place of a pipeline.
+    """Write the turns of a rank at one place of a pipeline.
 
     Args:
         own: The turns of the place, in their order.

@@ -12,7 +12,7 @@ import numpy as np
 
 from emu.arrays import I64, column
 from emu.dtypes import item_bytes
-from emu.equivalence import Orbits, turns
+from emu.equivalence import Orbits, occurrence_numbers
 from emu.model.generate.item import Ask, Computation
 from emu.model.memory.layer_memory import Ledger
 from emu.trace.kernel_shape import MOVES, Shape
@@ -23,7 +23,7 @@ _STEP = 1
 
 
 class _Row(NamedTuple):
-    """One event of a tape, without its instance number; words and shapes are replaced by numbers."""
+    """One event of a tape, without its instance number; texts and shapes are replaced by their numbers in tables."""
 
     kind: int
     stream: int
@@ -116,7 +116,7 @@ class Tape:
         self._compute(_Row(Kind.COMPUTE, stream, *what, -1, 0, 0))
 
     def mark(self, name: str) -> None:
-        """Add a mark with a name."""
+        """Record a mark: a moment with a name between the events of the rank."""
         if not self.silent:
             self._compute(_Row(Kind.MARK, 0, self._word(name), self._word(""), 0, 0, 0, 0, -1, 0, 0))
 
@@ -157,7 +157,7 @@ class Tape:
             self.joined[stream] = (request,)
 
     def now(self, stream: int = 0) -> tuple[int, ...]:
-        """Return the events after which all work so far on a stream is done, so that another stream can wait for them."""
+        """Return the events after whose ends all work so far on a stream is done, for another stream that waits."""
         joined = self.joined.get(stream, ())
         return (self.last[stream], *joined) if stream in self.last else joined
 
@@ -227,7 +227,7 @@ class Tape:
 
 
 def _number(of: dict[Any, int], what: Hashable) -> int:
-    """Return the number of a thing in a table; a new thing gets the next number."""
+    """Return the number of an entry in a table; a new entry gets the next number."""
     return of.setdefault(what, len(of))
 
 
@@ -240,5 +240,5 @@ def _with_instances(events: Events) -> Events:
     """Return the events with the number of each request in its queue."""
     asks = np.flatnonzero(~computes(events))
     instance: I64 = np.zeros(len(events), np.int64)
-    instance[asks] = turns(Orbits.equal(*queues_of(events)[:, asks]).number)
+    instance[asks] = occurrence_numbers(Orbits.by_value(*queues_of(events)[:, asks]).number)
     return replace(events, instance=column(instance, np.int32))

@@ -35,7 +35,7 @@ def check_world(plan: Plan, model: Model, n_npus: int, of: str, stack: Stack = _
 
 
 def _smaller(plan: Plan, model: Model, axis: str, most: int, stack: Stack) -> tuple[str, Plan] | None:
-    """Return an axis and the plan with its largest size for at most `most` ranks; None if there is none."""
+    """Return `axis`, and the plan with the largest size of it that fits at most `most` ranks; None if no size fits."""
     others = plan.world // getattr(plan, axis)
     for size in range(most // others, 0, -1):
         changed: dict[str, Any] = {axis: size}
@@ -170,7 +170,7 @@ def check_runs(plan: Plan, model: Model, stack: Stack = _PYTORCH) -> None:
 
 
 def _check_executed(plan: Plan, model: Model, software: str) -> None:
-    """Check that real ranks can train by a plan."""
+    """Check that Emu can train by a plan on real ranks, and not only time it."""
     if plan.dropout:
         raise must_be("plan", "dropout", f"0 with software={software}", plan.dropout, "its models have no dropout")
     if plan.imbalance:

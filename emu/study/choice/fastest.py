@@ -16,7 +16,7 @@ import numpy as np
 from cachetools import LRUCache, cached
 
 from emu.arrays import digest
-from emu.collective.algorithm import Algorithm, AlgorithmOnDims, schedule, stored
+from emu.collective.algorithm import Algorithm, AlgorithmOnDims, compact_schedule, schedule
 from emu.collective.operation import operation
 from emu.collective.schedule import MAX_ROWS, RowsError, Schedule
 from emu.errors import InputError
@@ -101,7 +101,7 @@ def bounds(site: Site, wanted: Requirement) -> Iterator[Entrant]:
 
 
 def _race(site: Site, wanted: Requirement) -> Selection:
-    """Return the fastest algorithm by a race of all that fit."""
+    """Return the fastest algorithm, found by timing all that fit the group, the most promising first."""
     race, best, end = _Race(site, wanted), "", np.inf
     entrants = race.entrants()
     while entrants:
@@ -123,7 +123,7 @@ def _race(site: Site, wanted: Requirement) -> Selection:
 
 @dataclass(slots=True)
 class _Race:
-    """The search for the fastest algorithm for one requirement on one site."""
+    """The search for the fastest algorithm for one requirement on one site, which times one algorithm after another."""
 
     site: Site
     wanted: Requirement
@@ -135,13 +135,13 @@ class _Race:
         self.found = {each.name: each for each in fitting_algorithms(self.wanted.operation, self.site)}
 
     def entrants(self) -> list[Entrant]:
-        """Return a heap of all algorithms, bounded by their claims."""
+        """Return all algorithms that fit as a heap, ordered by the least time that their claims allow."""
         entrants = [Entrant(False, self.claimed_fs(name), name, False) for name in self.found]
         heapify(entrants)
         return entrants
 
     def error(self) -> InputError:
-        """Return the error for a search in which no algorithm can be timed, with the reason why the first was refused."""
+        """Return the error for a requirement that no algorithm can serve, with the reason why the first was refused."""
         where = f"{len(self.site.npus)} ranks of {self.site.topology.name}"
         why = str(self.refused[0]) if self.refused else "all need a switch that adds, or are too large; name one to time it"
         return InputError(f"choice: no algorithm of {self.wanted.operation} can be timed on {where}; {why}")
@@ -174,7 +174,10 @@ class _Race:
         return plan.digest() if plan.n_rows <= _ALIKE else name
 
     def end_fs(self, name: str) -> float:
-        """Return the tick at which the last task of an algorithm ends; infinity if it cannot be timed."""
+        """Return the tick at which the collective ends if an algorithm serves it.
+
+        It is infinity if the schedule has too many rows to be timed, or if no route joins a pair.
+        """
         try:
             timeline = time_collective(_job(self.site, self.wanted, name, _schedule_of(self.site, self.wanted, name)))
         except (RowsError, TornError) as error:
@@ -193,7 +196,7 @@ def _job(site: Site, wanted: Requirement, name: str, plan: Schedule) -> Collecti
 def _schedule_of(site: Site, wanted: Requirement, name: str) -> Schedule:
     """Return the schedule of an algorithm, with every row stored if there are few rows."""
     asked = wanted.operation, name, len(site.npus), wanted.root, site.grid
-    plan = stored(*asked)
+    plan = compact_schedule(*asked)
     return schedule(*asked) if plan.n_rows_of_all <= LIGHT else plan
 
 

@@ -24,7 +24,10 @@ _OF_SPELLS = ("unit", "start", "end", "fault")  # fields of a log with an entry 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class FaultLog:
-    """The spells of time in which units were faulty; overlapping spells of one unit count as one."""
+    """The spells of time in which units were faulty: the unit, the first and the last day of each spell.
+
+    Overlapping spells of one unit count as one.
+    """
 
     units: int
     days: float  # that the log covers, from day 0 on
@@ -56,7 +59,7 @@ class FaultLog:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class MachineStates:
-    """The states of a machine, from one change to the next."""
+    """The states of a machine one after another: in each, which units are faulty, and how long it lasts."""
 
     share: F64  # [E] of the time; they sum to 1
     faulty: Bool  # [E, U]
@@ -144,7 +147,7 @@ DAYS_PER_YEAR = 365.0
 
 @dataclass(frozen=True, slots=True)
 class PartLifetimes:
-    """Parts that fail and are repaired after exponentially distributed times; a part is a run of consecutive units."""
+    """Runs of consecutive units (such as nodes) that fail together, with the means of their times to failure and to repair."""
 
     mtbf_days: float  # from a repair to the next failure
     mttr_days: float
@@ -159,7 +162,7 @@ class PartLifetimes:
 
 
 def draw_log(parts: tuple[PartLifetimes, ...], units: int, days: float, seed: int) -> FaultLog:
-    """Draw a log of the units of a machine whose parts all work on day 0.
+    """Draw a random log of a machine whose units all work on day 0, and then fail and are repaired again and again.
 
     Args:
         parts: The kinds of parts; each kind covers all units, and the last part of a kind may be smaller.
@@ -235,7 +238,7 @@ def draw_node_faults(log: FaultLog, nodes: int, server_rate: float, seed: int) -
 
 
 class Faults(NamedTuple):
-    """The faults of the nodes of a machine."""
+    """The faults of the nodes of a machine: their states over time, or sampled states, with notes for the report."""
 
     states: MachineStates
     per_day: float | None  # that begin, as `FaultLog.faults_per_day`; None: they have no times
@@ -243,13 +246,33 @@ class Faults(NamedTuple):
 
 
 def independent_faults(npus: int, npus_per_node: int, rate: float, draws: int, seed: int) -> Faults:
-    """Return faults in which each node is faulty with probability `rate`, independently of the others, without time."""
+    """Return random states of a machine: each node is faulty with one probability, independently of the others.
+
+    A state has no time and no duration.
+
+    Args:
+        npus: The number of NPUs.
+        npus_per_node: The number of NPUs of a node.
+        rate: The probability.
+        draws: The number of states.
+        seed: The seed of the draws.
+    """
     words = f"each node of {npus_per_node} NPUs is faulty with {100 * rate:.4g} %, by itself: {draws} draws, seed {seed}"
     return Faults(independent_states(rate, _nodes(npus, npus_per_node), draws, seed), None, (words,))
 
 
 def lifetime_faults(npus: int, npus_per_node: int, parts: tuple[PartLifetimes, ...], days: float, seed: int) -> Faults:
-    """Return faults of nodes and domains at random times of failure and repair; on day 0 everything works."""
+    """Return faults whose times are drawn at random: nodes, and domains of nodes that fail together, fail and are repaired.
+
+    On day 0 everything works.
+
+    Args:
+        npus: The number of NPUs.
+        npus_per_node: The number of NPUs of a node.
+        parts: The mean times to failure and to repair of each kind of domain.
+        days: The length of the history.
+        seed: The seed of the draws.
+    """
     words = f"faults are drawn for {days:g} days, seed {seed}; on day 0 everything works"
     return _with_notes(draw_log(parts, _nodes(npus, npus_per_node), days, seed), (words,))
 
@@ -286,13 +309,13 @@ class LoggedFaults:
             what = f"at most {self.log.units} hosts of {self.npus_per_server} NPUs, those of the log"
             raise must_be("faults", "the machine", what, wanted, mend)
         rate = states_of_log(self.log).mean_faulty
-        found = self._placed(units, each, wanted, rate)
+        found = self._log_on_nodes(units, each, wanted, rate)
         if self.parts:
             found = _joined(found, draw_log(self.parts, units, found.days, self.seed))
         return _with_notes(found, self._notes(each, wanted, rate))
 
-    def _placed(self, units: int, each: int, wanted: int, rate: float) -> FaultLog:
-        """Return the log of the machine's nodes."""
+    def _log_on_nodes(self, units: int, each: int, wanted: int, rate: float) -> FaultLog:
+        """Return the log with its faulty units assigned to the nodes of this machine."""
         nodes = draw_node_faults(self.log, each, rate, self.seed)
         place = np.full(self.log.units, self.log.units)
         place[np.random.default_rng(self.seed).permutation(self.log.units)[:wanted]] = np.arange(wanted)

@@ -20,7 +20,7 @@ _CHUNK = 2**24  # bytes of states that are looked at together
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A machine of several copies of a topology; a group stays within a copy."""
+    """A machine of several equal copies of a topology; the NPUs of a group belong to one copy."""
 
     topology: Topology
     copies: int
@@ -52,7 +52,10 @@ def machine_of(topology: Topology, npus: int) -> Machine:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Waste:
-    """The result for groups of one size over the states of a machine."""
+    """The waste of a machine for groups of one size, in each of its states: the share of faulty NPUs, and the usable NPUs.
+
+    `radius` is the most NPUs that no group can use because one unit fails.
+    """
 
     topology: str
     npus: int
@@ -86,7 +89,7 @@ class Waste:
 
     def largest_job(self, quantile: float) -> int:
         """Return the NPUs of the largest job that has room for a share of the time."""
-        return int(self.usable[self._at(-self.usable, quantile)])
+        return int(self.usable[self._state_at_quantile(-self.usable, quantile)])
 
     def waiting(self, job: int) -> float:
         """Return the share of the time in which a job has no room, and waits for a repair (InfiniteHBD 6.2).
@@ -102,10 +105,10 @@ class Waste:
 
     def quantile(self, quantile: float) -> float:
         """Return the waste ratio that is not exceeded for a share of the time."""
-        return float(self.wasted[self._at(self.wasted, quantile)])
+        return float(self.wasted[self._state_at_quantile(self.wasted, quantile)])
 
-    def _at(self, values: F64 | I64, quantile: float) -> int:
-        """Return the index of the state at a quantile of the values, weighted by each state's share of the time."""
+    def _state_at_quantile(self, values: F64 | I64, quantile: float) -> int:
+        """Return the index of the state at a quantile of the values, each weighted by the time that its state lasts."""
         order = np.argsort(values)
         at = int(np.searchsorted(self.share[order].cumsum(), quantile - 1e-12))
         return int(order[min(at, len(order) - 1)])
@@ -171,13 +174,13 @@ def _explosion_radius(machine: Machine, group: int, units: int) -> int:
     whole = alike.usable(group, np.zeros((1, alike.npus), np.bool_))
     first = np.arange(0, alike.npus, each)
     left = [
-        alike.usable(group, _one_faulty_unit(at, each, alike.npus)).min()
+        alike.usable(group, _states_with_one_fault(at, each, alike.npus)).min()
         for at in np.array_split(first, -(-alike.npus * len(first) // _CHUNK))
     ]
     return int(whole[0] - min(left))
 
 
-def _one_faulty_unit(first: I64, each: int, npus: int) -> Bool:
+def _states_with_one_fault(first: I64, each: int, npus: int) -> Bool:
     """Return [E, N] states in each of which only the NPUs of one unit are faulty; `first` has the unit's first NPU."""
     return np.asarray(np.arange(npus) // each == first[:, None] // each)
 
@@ -215,7 +218,12 @@ def least_checkpoint_loss(checkpoint_s: float, restart_s: float, mtbf_s: float) 
 
 
 def _interval(delta: float, mtbf: float) -> float:
-    """Return Daly's optimal interval of checkpoints."""
+    """Return the best time between checkpoints by Daly's formula.
+
+    Args:
+        delta: The time that a checkpoint takes.
+        mtbf: The mean time between failures, in the same unit.
+    """
     if delta >= 2 * mtbf:
         return mtbf
     x = sqrt(delta / (2 * mtbf))

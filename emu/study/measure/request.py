@@ -5,8 +5,8 @@ from math import inf
 
 import numpy as np
 
-from emu.bound.limit import QUICK, Effort
-from emu.collective.algorithm import AUTO, algorithm, stored
+from emu.bound.limit import QUICK_EFFORT, Effort
+from emu.collective.algorithm import AUTO, algorithm, compact_schedule
 from emu.collective.operation import REDUCING, Operation, operation
 from emu.collective.schedule import Schedule
 from emu.collective.shape import Grid, PartialGrid, Shape, ranks_of, show_shape
@@ -17,7 +17,7 @@ from emu.fabric.run import check_seeds
 from emu.registry import unknown
 from emu.study.choice.site import Site, choosers
 from emu.study.timing import CollectiveJob
-from emu.topology.placement import by_axes, order, switches_add_assumption
+from emu.topology.placement import by_axes, npu_order, switches_add_assumption
 from emu.topology.topology import Topology
 from emu.units import format_time
 
@@ -31,7 +31,12 @@ _CHOSEN_BY_FLUID = "auto chose the algorithm by its time in the fluid fabric; by
 
 @dataclass(frozen=True, slots=True)
 class BenchRequest:
-    """A bench: an operation and sizes in bytes of the whole buffer (total for all_gather and reduce_scatter)."""
+    """A bench: an operation on buffers of several sizes, and how it is served and timed.
+
+    A size is the bytes of the whole buffer: for all_gather and reduce_scatter that of all ranks together. `axes` is the order
+    in which ranks count the dims of the topology. `perturb` is the number of runs with slightly shifted starts, which show how
+    far a chaotic time spreads. `effort` is the work spent on lower bounds of the time.
+    """
 
     operation: str
     algorithm: str  # or `AUTO`, the fastest at each size, or a library's name: what that takes at each size
@@ -44,14 +49,14 @@ class BenchRequest:
     dims: Grid = ()  # for an algorithm on a grid, or on some of its places; the topology's where they fit, else the best
     axes: tuple[int, ...] = ()  # of the topology's dims, in which order ranks count them; () = its own order of NPUs
     perturb: int = 0  # over how many perturbations of the starts a chaotic time is spread; 0: none
-    effort: Effort = QUICK  # for bounds, where quick ones leave a gap
+    effort: Effort = QUICK_EFFORT  # for bounds, where quick ones leave a gap
     launch_s: float = 0.0  # that each rank takes before it enters a collective
     engine: EngineChoice = FLUID_ENGINE
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PlacedBench:
-    """A bench request on one topology, with the operation and the NPUs of its ranks."""
+    """A bench request on one topology, with the operation, and the NPUs of its ranks (the site)."""
 
     request: BenchRequest
     operation: Operation
@@ -70,12 +75,12 @@ class PlacedBench:
         """
         op, dims = self.operation, self.site.grid if grid is None else grid
         shape = algorithm(op.name, name).fit(op.n_ranks, dims)
-        return Case(self, name, dims, shape, stored(op.name, name, op.n_ranks, op.root, dims))
+        return Case(self, name, dims, shape, compact_schedule(op.name, name, op.n_ranks, op.root, dims))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Case:
-    """One algorithm of a placed bench, with its schedule."""
+    """One algorithm of a bench with its schedule; it makes a collective to be timed for each size."""
 
     asked: PlacedBench
     algorithm: str
@@ -86,7 +91,7 @@ class Case:
     chosen: str = ""  # by a library, in its own words
 
     def job(self, size: int) -> CollectiveJob:
-        """Return the job to time for a size in bytes."""
+        """Return the collective to be timed for a buffer of `size` bytes."""
         asked, op = self.asked, self.asked.operation
         where, overhead_fs = asked.site, asked.request.send_overhead_fs
         name = f"{op.name} {self.algorithm}"
@@ -95,7 +100,10 @@ class Case:
         )
 
     def assumptions(self) -> tuple[str, ...]:
-        """Return one sentence for each assumption on which the time rests."""
+        """Return one sentence for each assumption on which the time of this collective rests.
+
+        They are assumptions of the topology, of the launch of a collective, of the adds in switches, and of the engine.
+        """
         topology = self.asked.site.topology
         launch_s = self.asked.request.launch_s
         launch = [f"launching a collective takes {format_time(launch_s)} on each of its ranks"] if launch_s else []
@@ -115,7 +123,7 @@ def place_bench(topology: Topology, request: BenchRequest) -> PlacedBench:
         InputError: A name is unknown, the ranks do not fit, or a size is no whole number of elements.
     """
     item = item_bytes(request.dtype)
-    op = operation(request.operation, len(order(topology)) if request.ranks is None else request.ranks, request.root)
+    op = operation(request.operation, len(npu_order(topology)) if request.ranks is None else request.ranks, request.root)
     if request.dims and ranks_of(request.dims) != op.n_ranks:
         raise must_be("bench", "--dims", f"a grid of the {op.n_ranks} ranks", show_shape(request.dims))
     site = _site(topology, request, op.n_ranks)

@@ -91,9 +91,9 @@ def _no_time_error(prepared: PreparedSearch, search: Search) -> InputError:
 
 
 def _no_room_error(prepared: PreparedSearch) -> InputError:
-    """Return the error that says how much memory is missing for the plan that takes least of it.
+    """Return the error for a search in which no plan fits the memory; it says how much the smallest plan lacks.
 
-    It is the smallest of the plans with the lowest memory floors.
+    The smallest is looked for among the plans with the lowest memory floors.
     """
 
     def taken(plan: Plan) -> dict[str, int]:

@@ -22,7 +22,7 @@ from emu.units import format_size
 
 @dataclass(frozen=True)
 class SearchEnd:
-    """How a search has ended, as the fields of a table say it."""
+    """The reason why a search has ended, and the numbers of candidates that it decided and left."""
 
     ended: str  # PROVED, OUT_OF_WORK or INTERRUPTED
     least_s: float  # the least that undecided candidates may take; infinite: all are decided
@@ -89,7 +89,7 @@ def _table(search: Search, rows: tuple[PlanRow, ...], end: SearchEnd) -> PlanTab
 
 
 def _assumptions(prepared: PreparedSearch, rows: Sequence[PlanRow]) -> tuple[str, ...]:
-    """Return what the times of rows are based on, a sentence each."""
+    """Return sentences on the assumptions on which the times of the rows rest."""
     request = prepared.request
     stack, batch = request.stack, {"global_batch": request.global_batch, "seq": request.seq}
     plans = [parse_plan(row.plan, **batch) for row in rows]
@@ -99,7 +99,7 @@ def _assumptions(prepared: PreparedSearch, rows: Sequence[PlanRow]) -> tuple[str
 
 
 def _undecided(search: Search) -> tuple[int, int, float]:
-    """Return what an ended search leaves undecided.
+    """Return how many candidates an ended search leaves undecided, and their least bound.
 
     Returns:
         The number of undecided candidates that have no placement yet, the number of those that have one, and the least

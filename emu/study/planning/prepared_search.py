@@ -34,7 +34,7 @@ _PARTS = 2**12  # parts of a model in the cache of operators: plans share many
 
 @dataclass(frozen=True, eq=False)
 class PreparedSearch:
-    """The inputs of a search."""
+    """The inputs of a search after all checks: the request, the topologies, the device and the model."""
 
     request: PlanRequest
     model: Model
@@ -64,7 +64,8 @@ def prepare_search(request: PlanRequest, topologies: Sequence[Topology], device:
     model = find_model(request.model)
     model = replace(model, part=partial(_known_part, model.part))
     paths = PATHS[stack.software](model, stack, costed_device(stack, device).for_ranks(request.npus))
-    axes, names_algorithm = frozenset(axes_named(request.algorithms)), not {*map(_named, request.algorithms)} <= {*choosers()}
+    axes, named = frozenset(axes_named(request.algorithms)), {*map(_algorithm_named, request.algorithms)}
+    names_algorithm = not named <= {*choosers()}
     bounds = CandidateBounds(paths, [costed_topology(stack, each) for each in topologies], axes, names_algorithm)
     chooses = is_automatic(choice_on(topologies[0], request.algorithms, "float32").chooser)
     space, floors = _space(request, model, topologies), MemoryFloors(model, stack)
@@ -78,12 +79,12 @@ def prepare_search(request: PlanRequest, topologies: Sequence[Topology], device:
 def _known_part(
     part_of: Callable[[str, Tokens], tuple[ModelOperator, ...]], part: str, tokens: Tokens
 ) -> tuple[ModelOperator, ...]:
-    """Return the operators of a part by a model's function; each part is computed once a process."""
+    """Return the operators of a part of the model; results are cached for the life of the process."""
     return part_of(part, tokens)
 
 
-def _named(word: str) -> str:
-    """Return the algorithm or the chooser that a word such as `all_reduce=ring` or `auto` names."""
+def _algorithm_named(word: str) -> str:
+    """Return the algorithm or the chooser that a value such as `all_reduce=ring` or `auto` names."""
     return word.rpartition("=")[2]
 
 
@@ -124,7 +125,7 @@ def _plans(request: PlanRequest, space: Space, progress: Progress) -> list[Plan]
 
 
 def _check_words(search: PreparedSearch) -> None:
-    """Refuse words of --algorithm that no plan of the search can follow: an axis, its operation, or an algorithm there."""
+    """Refuse values of `--algorithm` that no plan of the search can follow: an axis, its operation, or an algorithm there."""
     every = (*search.plans, *search.request.beside)
     for axis, words in axes_named(search.request.algorithms).items():
         unlike = {(*plan.sizes.values(), plan.shard_ranks): plan for plan in every}.values()

@@ -27,7 +27,7 @@ from emu.study.training.step.packet_step import by_packets, checked, refuse_comp
 from emu.study.training.step.step import Step, TimedTrace, shared_fields
 from emu.study.training.step_choice.algorithm_search import AlgorithmSearch, TimingEffort
 from emu.study.training.timed_step import GeneratedStep, cached_generated_step
-from emu.topology.placement import order
+from emu.topology.placement import npu_order
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.replay.replay import TraceLayout
@@ -38,7 +38,7 @@ DEFAULT_EFFORT = TimingEffort()
 
 @dataclass(frozen=True, slots=True)
 class EstimateRequest:
-    """A step to estimate: its model, plan and software."""
+    """A step to estimate: its model, plan and software, the algorithms, and the order in which axes are placed on NPUs."""
 
     model: str | Model  # its name, its file, or the model itself
     plan: Plan
@@ -54,7 +54,7 @@ class EstimateRequest:
         Raises:
             InputError: The topology has no room for the smallest dp.
         """
-        plan, npus = self.plan, len(order(topology))
+        plan, npus = self.plan, len(npu_order(topology))
         without = plan.world // plan.dp
         parts = _dp_parts(plan)
         room = min(plan.dp, npus // without // parts * parts)
@@ -77,7 +77,10 @@ def _dp_parts(plan: Plan) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepEstimate(Step):
-    """An estimated step on one topology."""
+    """An estimated step on one topology: the figures of the step, what was asked, and how it was timed.
+
+    `timed_ranks` are the ranks whose tasks were timed; the others are equal to them.
+    """
 
     model: str
     plan: str
@@ -94,7 +97,10 @@ class StepEstimate(Step):
 
 @dataclass(frozen=True, eq=False)
 class PreparedEstimate:
-    """A request that is checked, with its NPUs and its memory, so that any device can time it."""
+    """A request that is checked, with its NPUs and its memory, so that any device can time it.
+
+    `npus` is the placement; `is_whole` says whether the graph of all ranks is small enough to be timed.
+    """
 
     request: EstimateRequest
     generated: GeneratedStep

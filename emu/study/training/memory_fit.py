@@ -38,18 +38,23 @@ def fitting_memory(model: Model, plan: Plan, stack: Stack, device: Device, most_
         return memory
     raise InputError(
         f"plan: {model.name} by {spell(plan)} takes {format_size(needed)} of a rank's memory, {format_size(needed - has)} more "
-        f"than the {format_size(has)} of the {device.name}: {parts_text(memory)}; {_mend(model, plan, stack, has, most_ranks)}"
+        f"than the {format_size(has)} of the {device.name}: {parts_text(memory)}; "
+        f"{_proposal_text(model, plan, stack, has, most_ranks)}"
     )
 
 
 def parts_text(memory: Mapping[str, int]) -> str:
-    """Return the parts of a rank's memory in words, the largest first; `memory` has the bytes of each part."""
+    """Return the contents of a rank's memory as text, the largest first, such as `weights 12 GiB, activations 3 GiB`.
+
+    Args:
+        memory: The bytes of each content, such as `weights`.
+    """
     largest_first = sorted(memory.items(), key=lambda part: -part[1])
     return ", ".join(f"{name.replace('_', ' ')} {format_size(size)}" for name, size in largest_first)
 
 
-def _mend(model: Model, plan: Plan, stack: Stack, has: int, most_ranks: int) -> str:
-    """Return the words of an error that propose the nearest plan that fits.
+def _proposal_text(model: Model, plan: Plan, stack: Stack, has: int, most_ranks: int) -> str:
+    """Return the phrase of an error that proposes the nearest plan that fits the memory.
 
     Args:
         model: The model.

@@ -46,7 +46,7 @@ class GeneratedStep:
 
     @cached_property
     def roles(self) -> list[list[Role]]:
-        """The roles at each place of a pipeline.
+        """The roles of the ranks at each place of the pipeline.
 
         Raises:
             InputError: The step cannot be generated yet.
@@ -179,5 +179,5 @@ def _algorithm_search(trace: Trace, choice: Choice, topology: Topology, device: 
 def _chooser_of_run(trace: Trace) -> Chooser | None:
     """Return the chooser that served a recorded run; None if the trace does not name it."""
     with suppress(InputError):
-        return choice_of(trace).served if is_noted(trace) else None
+        return choice_of(trace).algorithm_for if is_noted(trace) else None
     return None

@@ -20,7 +20,10 @@ from emu.trace.trace_file import check_trace, save
 
 @dataclass(frozen=True, slots=True)
 class TraceFormat:
-    """A trace format of another program: its paths, its reader and its writer."""
+    """A trace format of another program: how its files are recognised, read and, if Emu can, written.
+
+    `holds` says whether a path is of this format.
+    """
 
     noun: str  # what is in such a path, in words
     holds: Callable[[Path], bool]

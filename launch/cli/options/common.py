@@ -32,7 +32,7 @@ _CALLS = (
 
 
 def _settings_told(software: Software) -> str:
-    """Return a sentence with all settings of a software."""
+    """Return a sentence that lists all settings of a training software."""
     words = ", ".join(f"{name}={'|'.join(known)}" for name, known in software.settings.items())
     return f"With {software.name}: {words} (the first is the default)."
 

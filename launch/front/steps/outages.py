@@ -121,7 +121,7 @@ class _Account:
     recourse: Recourse
 
     def on(self, topology: Topology) -> JobThroughput:
-        """Return the throughput on a topology."""
+        """Return the throughput of the job over time on a topology."""
         request = self.request.scaled_to(topology)
         plan = request.plan
         faults = faults_of(self.faults, topology, plan.world, 1, clock=True)
@@ -134,10 +134,13 @@ class _Account:
 
 
 def _timed_faults(words: Sequence[str]) -> tuple[str, ...]:
-    """Return the texts of faults, all of which are at times.
+    """Return the texts of faults, each of which says at what time it begins.
+
+    Args:
+        words: The texts, or files that have them.
 
     Raises:
-        InputError: there is none, or they are at steps.
+        InputError: There is none, or they are at steps rather than at times.
     """
     texts = read_faults(words)
     if not texts or not at_times(texts):

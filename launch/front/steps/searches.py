@@ -147,7 +147,7 @@ def _points_timer(request: PlanRequest, kept: ResultCache, local: JobPool, pool:
 
 def _best_plan(request: PlanRequest, kept: ResultCache, pool: JobPool, point: SweepPoint) -> PlanRow:
     """Return the fastest plan at a point of a sweep, and keep it."""
-    asked, name = _at(request, point)
+    asked, name = _search_at(request, point)
     found = find_plans(asked, [point.topology], point.device, kept, pool=pool, progress=progress_bar).rows[0]
     kept.write(name, asdict(found))
     return found
@@ -155,12 +155,12 @@ def _best_plan(request: PlanRequest, kept: ResultCache, pool: JobPool, point: Sw
 
 def _recalled(request: PlanRequest, kept: ResultCache, point: SweepPoint) -> PlanRow | None:
     """Return the cached fastest plan at a point of a sweep; None if it is not cached."""
-    found = kept.read(_at(request, point)[1])
+    found = kept.read(_search_at(request, point)[1])
     return None if found is None else PlanRow.stored(found)
 
 
-def _at(request: PlanRequest, point: SweepPoint) -> tuple[PlanRequest, str]:
-    """Return the request for the plans at a point of a sweep, and the name in the cache of the fastest plan there."""
+def _search_at(request: PlanRequest, point: SweepPoint) -> tuple[PlanRequest, str]:
+    """Return the search for plans at a point of a sweep, and the key under which its fastest plan is cached."""
     npus, global_batch, seq = map(point.whole, ("npus", "global-batch", "seq"))
     asked = replace(request, npus=npus, global_batch=global_batch, seq=seq)
     asked = replace(asked, model=point.model, given=point.said["plan"], stack=point.stack, top=1)

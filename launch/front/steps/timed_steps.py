@@ -139,7 +139,7 @@ class FaultyJobs(Result[FaultyJob], drawn_by="chart.step_chart:job_figure"):
 
     @property
     def failure(self) -> str | None:
-        """The job that stopped; None: none did."""
+        """A text on the job that stopped; None: no job did."""
         return next((f"{job.topology}: the job stopped in {job.stopped}" for job in self.rows if job.stopped is not None), None)
 
     def text(self) -> str:
@@ -163,7 +163,7 @@ TraceTarget = str | Path | TraceOutput | Callable[[Trace], object]
 
 @dataclass(frozen=True, slots=True)
 class TraceTiming:
-    """The machines on which a trace is timed, and how."""
+    """The topologies on which a trace is timed, with the device, the algorithms and the engine that time it."""
 
     machines: tuple[Topology, ...]  # whole, as they are given
     device: DeviceLike | None  # None: the usual one, but computations of a profile last as they were measured

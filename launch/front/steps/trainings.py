@@ -150,7 +150,7 @@ def _trained_with_checkpoints(
     device = timing.build(request.dtype)[1]
     pace = job.pace(machine, device, request.dtype, timing.overheads)
     with progress_bar(f"{request.steps} steps on {request.plan.world} ranks"), where.open_cluster(pace=pace) as cluster:
-        kept = train_with_checkpoints(request, keeping, machine, device, job.faults, timing.overheads, cluster.record)
+        kept = train_with_checkpoints(request, keeping, machine, device, job.faults, timing.overheads, cluster.run_traced)
     return timed_steps.paced_jobs([kept], pace)
 
 
@@ -162,7 +162,7 @@ def _trained(
     known, lost = job.known_faults(timing.machines, request.plan.world, request.steps)
     pace = job.pace(timing.machines[0], device, request.dtype, timing.overheads, known)
     with progress_bar(f"{request.steps} steps on {request.plan.world} ranks"):
-        learned = run_steps(request, built, device, partial(where.record, pace=pace), lost)
+        learned = run_steps(request, built, device, partial(where.run_traced, pace=pace), lost)
     choice = choice_on(built[0], request.algorithms, request.dtype)
     timed_steps.save_trace(TraceLayout(learned.trace, choice, built[0], device, request.dtype), keep)
     if job.faults and not at_times(job.faults):
@@ -181,5 +181,5 @@ def _trained(
 
 
 def _name_of(device: DeviceLike | None) -> str:
-    """Return the name of a device: the word that gives it, or the name of the object."""
+    """Return the name of a device: the text that names it, or the name that the `Device` object has."""
     return device.name if isinstance(device, Device) else str(device)

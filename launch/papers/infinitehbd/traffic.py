@@ -110,7 +110,7 @@ def crossing(way: str, job: float, faults: float, draws: int = _FEW, size: int =
 
 
 def _others_text(job: float, faults: float) -> str:
-    """Return the traffic of the other placements in words.
+    """Return a text on the traffic of the placements that the paper does not propose.
 
     Args:
         job: The share of GPUs that the job takes.

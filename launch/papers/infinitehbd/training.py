@@ -135,7 +135,7 @@ class _Rings(LeastTimes):
         return self._between.collective(place, ask) if ask.axis == "dp" else LeastTimes.collective(self, place, ask)
 
     def messages(self, to: int, size: int) -> Sequence[LeastTime]:
-        """Return the least times of messages between places; see `LeastTimes.messages`."""
+        """Return the least times of messages between places of a pipeline; see `LeastTimes.messages`."""
         return self._between.messages(to, size)
 
     @property
@@ -193,7 +193,7 @@ def _config(paper: Any, target: Target) -> Answer:
 
 
 def _trend(paper: Any, target: Target) -> Answer:
-    """Return the TP of the best plan for each number of GPUs."""
+    """Return the TP of the best plan for each number of GPUs, as text."""
     tps = [_best(paper, gpus)[0].tp for gpus in _sizes(paper)]
     grows = "it never falls" if all(a <= b for a, b in pairwise(tps)) else "it falls"
     told = f"the best TP of {', '.join(map(str, _sizes(paper)))} GPUs; as they grow, {grows}"
@@ -245,7 +245,7 @@ _SWITCHED = "where rows travel to experts, TP GPUs are round a switch at the sam
 
 
 def _mfu_with_imbalance(paper: Any, target: Target) -> Answer:
-    """Return the MFU with expert parallelism at an imbalance."""
+    """Return the MFU with expert parallelism if experts get unequal numbers of tokens, by the row's imbalance."""
     step = _step_with_imbalance(paper, target.number("gpus"), target.number("imbalance"))
     even = _step_with_imbalance(paper, target.number("gpus"), 0).mfu
     falls = f"{step.mfu / even:.4f} of that at 0 %"

@@ -29,7 +29,7 @@ _START, _LOW, _HIGH = (15.0, 1.0, 25.0, 0.7), (1.0, 0.05, 0.0, 0.3), (100.0, 10.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeRow:
-    """The measured and the computed time of one size."""
+    """The measured and Emu's time of a collective of one size; `ratio` is Emu's time over the measured one."""
 
     size_bytes: int
     measured_s: float
@@ -105,5 +105,5 @@ def cross_validated_rows(which: Sequence[tuple[int, float]]) -> list[SizeRow]:
 
 
 def stack_words(stack: Stack) -> str:
-    """Return a stack in the words of `--stack`."""
+    """Return a stack as the text that `--stack` takes."""
     return spell_stack(stack).partition(",")[2]

@@ -77,7 +77,7 @@ def _timeline_scale(end_fs: int) -> tuple[float, str]:
 
 
 def _dress(axes: Axes, ranks: Sequence[str], unit: str, end: float) -> None:
-    """Label the bands with the ranks, and the lower axis with virtual time."""
+    """Label the horizontal bands with their ranks, and the lower axis with virtual time from 0 to `end` in this unit."""
     axes.set_ylim(len(ranks) - 0.5, -0.5)
     axes.set_yticks(np.arange(len(ranks)), ranks, fontsize=8)
     axes.set_xlabel(f"virtual time ({unit})")
@@ -165,7 +165,7 @@ def lines(
         title: The text above the chart.
         marks: The matplotlib mark of each name of the legend; empty: there is no legend.
         below: The name of the quantity along the lower axis.
-        places: The text of each place on the lower axis; empty: places are sizes.
+        places: The text at each position of the lower axis; empty: positions are sizes in bytes.
     """
     figure, axes = new_page(_WIDE_IN, max(_HIGH_IN, _REST_IN + len(drawn) * _APART_PT / 72), title)
     for line in drawn:

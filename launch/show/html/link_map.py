@@ -51,9 +51,9 @@ def _full_map(topology: Topology, shares: F64) -> SimpleNamespace:
     near = min(points, _FAR_PT)
     npu_size, switch_size = (node_size_pt(some, near) / near for some in (drawing.at[:n], drawing.at))
     colours = switch_colours(topology)
-    marks = [(npu_size, 0.5, NPU, topology.call(i)) for i in range(n)]
+    marks = [(npu_size, 0.5, NPU, topology.node_name(i)) for i in range(n)]
     for i, kind in enumerate(switch_names(topology), n):
-        marks.append((switch_size, 0.1, colours[kind], topology.call(i) + (f", {kind}" if kind != "switch" else "")))
+        marks.append((switch_size, 0.1, colours[kind], topology.node_name(i) + (f", {kind}" if kind != "switch" else "")))
     nodes = [
         _node(at, (size, size, turn * size), colour, told, _number_line(str(i), at, size, points))
         for i, (at, (size, turn, colour, told)) in enumerate(zip(drawing.at, marks, strict=True))
@@ -165,7 +165,7 @@ def _symbol(at: F64, high: float, words: Sequence[str], share: float, most: floa
 
 
 def _rounded_place(place: Sequence[float] | F64) -> tuple[float, float]:
-    """Return a place rounded to three digits, with y downwards."""
+    """Return a position in a drawing, rounded to three digits, with y downwards."""
     return round(float(place[0]), 3), round(-float(place[1]), 3)
 
 
@@ -226,7 +226,7 @@ def _busier_direction(links: Links, shares: F64) -> F64:
 
 
 def _path(course: F64) -> str:
-    """Return the course of a cable as an SVG path."""
+    """Return the line of a cable through points as an SVG path."""
     straight = course[0] + np.linspace(0, 1, len(course))[:, None] * (course[-1] - course[0])
     kept = course[[0, -1]] if np.abs(course - straight).max() < 1e-3 else course[::2]
     return "M" + "L".join(f"{x:.2f} {-y:.2f}" for x, y in kept)

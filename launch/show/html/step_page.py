@@ -194,7 +194,7 @@ _PATH_NOTE = (
 
 
 def breakdown(steps: Sequence[PartTimes], names: Sequence[str], notes: Sequence[str]) -> Block:
-    """Return stacked bars of the parts of each step, the longest as wide as the page.
+    """Return stacked bars of the parts of each step; the longest bar is as wide as the page.
 
     The legend has the times of the parts where there is one step.
 
@@ -233,7 +233,7 @@ def _part_text(name: str, time_s: float, whole_s: float) -> str:
 
 
 def _path(step: Step) -> Block:
-    """Return a bar of the critical path: the eight longest parts, then all others as one segment.
+    """Return a stacked bar of the critical path: its eight longest kinds of activity, then all others as one segment.
 
     Parts of equal colour are told apart by their shade.
     """
@@ -258,7 +258,7 @@ def _paler(colour: str, times: int) -> str:
 
 
 def _memory(step: Step) -> Block:
-    """Return a bar of the peak memory of the rank that needs the most, by parts."""
+    """Return a stacked bar of the peak memory of the rank that needs the most, by part of memory."""
     parts = {name.replace("_", " "): size for name, size in step.memory_by_part_bytes.items() if size}
     total = sum(parts.values()) or 1
     pieces = [

@@ -177,7 +177,7 @@ def estimates_report(results: Sequence[StepEstimate]) -> str:
 
 
 def _packet_lines(results: Sequence[StepEstimate]) -> Iterator[str]:
-    """Yield what packets say of the step on each topology."""
+    """Yield sentences on the times by packets of the step on each topology."""
     for r in results:
         for fact in packet_facts(r.step_time_s, r.packets, r.fabric_check):
             yield f"{r.topology}: {fact.label}{' ' * bool(fact.label)}{fact.text}"

@@ -71,7 +71,7 @@ def _equal_runs(steps: Sequence[LiveStep]) -> Iterator[list[LiveStep]]:
 
 
 def _row(alike: Iterable[LiveStep]) -> tuple[str, ...]:
-    """Return the cells of a run of equal steps."""
+    """Return the table cells of a run of consecutive equal steps."""
     steps = list(alike)
     first, last = steps[0], steps[-1]
     which = str(first.step) if first is last else f"{first.step}..{last.step}"
@@ -88,7 +88,10 @@ MEANING = (
 
 @dataclass(frozen=True, slots=True)
 class MachineWaste:
-    """The waste of one machine for one group size; fields that were not requested are None."""
+    """The waste of one machine for one group size; fields that were not requested are None.
+
+    `waiting` is the share of the time in which a job finds no room.
+    """
 
     waste: Waste
     loss: CheckpointLoss | None = None
@@ -237,7 +240,7 @@ def cost_report(rows: Sequence[NetworkCost], notes: Sequence[str]) -> str:
         columns.append(_column("energy", lambda row: _two_digits((row.energy_dollars or 0) / 1e6), "M$"))
     if rows[0].owned is not None:
         columns += _performance_columns(rows)
-    parts = [f"{row.cost.topology}: {_parts(row)}" for row in rows]
+    parts = [f"{row.cost.topology}: {_bill_text(row)}" for row in rows]
     return "\n".join((column_table(columns, rows), "", *parts, *(f"- {note}" for note in notes)))
 
 
@@ -299,8 +302,8 @@ def _performance_columns(rows: Sequence[NetworkCost]) -> Sequence[Column[Network
     )
 
 
-def _parts(row: NetworkCost) -> str:
-    """Return the bill of a network in words."""
+def _bill_text(row: NetworkCost) -> str:
+    """Return the bill of parts of a network as text."""
     both = (row.cost.parts, row.high.cost.parts if row.high else row.cost.parts)
 
     def ends(part: str, of: str) -> str:

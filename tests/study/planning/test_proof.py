@@ -240,7 +240,7 @@ def test_a_best_plan_is_known_before_a_request_is_timed(monkeypatch):
     early, every = jobs.index(results.RequestJob) if results.RequestJob in jobs else len(jobs), len(jobs)
     assert 1 <= early <= 2 * search._AHEAD
     jobs.clear()
-    monkeypatch.setattr(Search, "_tries", lambda _: False)
+    monkeypatch.setattr(Search, "_is_time_to_try", lambda _: False)
     late = found(replace(request, top=1), line, kept=ResultCache(None))
     assert jobs[0] is results.RequestJob
     assert table(late) == table(first)

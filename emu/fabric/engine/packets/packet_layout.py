@@ -22,7 +22,7 @@ SENT, CAME, PAUSE, RESUME, CREDIT, PASS = range(6)  # kinds of events: a link, a
 WAITING, READY, SENDING, OVER = range(4)  # how far a task is
 HASH, IN_TURN, RANDOM, ADAPTIVE = range(4)  # how a packet chooses between links
 LOSSY, PAUSES, CREDITS = range(3)  # what keeps a queue from overflowing
-# The places of `reg`: the time, the counts of heaps and lists, a task that ends beyond the clock, and what is reported.
+# The places of `scalars`: the time, the counts of heaps and lists, a task that ends beyond the clock, and what is reported.
 NOW, EVENTS, STARTS, FREE, N_FREE, KICKS, FREE_EVENT, SEED, TOO_LATE, N_DONE = range(10)
 (
     N_HOPS,
@@ -37,7 +37,7 @@ NOW, EVENTS, STARTS, FREE, N_FREE, KICKS, FREE_EVENT, SEED, TOO_LATE, N_DONE = r
     N_TRIMMED,
     N_FREE_EVENTS,
     SHIFT,
-    N_REG,
+    N_SCALARS,
 ) = range(10, 23)
 KINDS = 8
 
@@ -123,7 +123,10 @@ TASKS_SENT = Annotated[NDArray[np.void], Numbers(SENT_TASK, written=True)]
 
 
 class Rules(NamedTuple):
-    """The settings of the network that the compiled code reads."""
+    """The settings of the packet network that the compiled code reads, in bytes and ticks.
+
+    They are the sizes of packets, the time of a switch, acknowledgements, loss or pauses, and the room of queues.
+    """
 
     n_lanes: int
     payload: int  # bytes of a packet, or of a cell that stands for several
@@ -146,7 +149,7 @@ class Rules(NamedTuple):
 
 
 class PacketEngine(NamedTuple):
-    """The arrays of the packet engine."""
+    """The arrays of the packet engine: tasks, ports, queues, packets, events, and the rules of the network."""
 
     packets: PACKETS  # [P]
     ports: PORTS  # [L]
@@ -178,4 +181,4 @@ class PacketEngine(NamedTuple):
     kicked: I32_OUT  # ports that may begin to send
     samples: I32_OUT  # [T * Q] the most bytes in each queue in each interval
     pause_log: I64_OUT  # [4 * M] of each pause: the queue, since, until, the queue behind it that was full
-    reg: I64_OUT
+    scalars: I64_OUT

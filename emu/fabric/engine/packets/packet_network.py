@@ -20,7 +20,7 @@ Congestion = Literal["none", "nscc", "dctcp", "window"]
 
 @dataclass(frozen=True, slots=True)
 class PacketNetwork:
-    """The settings of a network for the packet engine."""
+    """The settings of a packet network: packet sizes, queues, loss or pauses, choice of paths, and congestion control."""
 
     kind: str  # the name of the kind that the values are from
     payload_bytes: int  # of a packet
@@ -232,7 +232,7 @@ NETWORKS = {network.kind: network for network in (_ROCE, _ULTRA_ETHERNET, _INFIN
 def network_of(kind: str, **settings: Any) -> PacketNetwork:
     """Return a named kind of network with some of its settings changed.
 
-    A room of queues in bytes takes the place of one in round trips that the kind has.
+    If a changed setting is the room of queues in bytes, it replaces the room in round trips that the kind has.
 
     Raises:
         InputError: There is no such kind or setting, or a value does not fit the others.

@@ -20,37 +20,37 @@ def schedule(e: PacketEngine, v: int) -> None:
         t.next, e.tasks[head].next = e.tasks[head].next, v
         return
     e.recent[slot] = v
-    push(e.start_time, e.start_task, e.reg[STARTS], t.start, v)
-    e.reg[STARTS] += 1
+    push(e.start_time, e.start_task, e.scalars[STARTS], t.start, v)
+    e.scalars[STARTS] += 1
 
 
 @compiled
-def resolve(e: PacketEngine, v: int, queue: int) -> int:
-    """Let a task start at its `start`, and return the queue of tasks that are over.
+def let_start(e: PacketEngine, v: int, finished: int) -> int:
+    """Let a task start at its `start`, and return the first of a list of tasks that are over, linked by `next`.
 
-    A message of one byte or more goes into the heap of starts. Another task is over, and joins the queue.
+    A message of one byte or more goes into the heap of starts. Another task is over, and is put in front of the list.
     """
     t = e.tasks[v]
     if e.graph.size[v] > 0:
         schedule(e, v)
-        return queue
+        return finished
     is_message = e.graph.hop_start[v] < e.graph.hop_start[v + 1]
     if e.graph.alpha[v] >= NEVER - t.start:
-        e.reg[TOO_LATE] = v
-        return queue
+        e.scalars[TOO_LATE] = v
+        return finished
     t.end = t.start + e.graph.alpha[v]
     t.left = t.start if is_message else t.end
-    t.how_far, t.next = OVER, queue
-    e.reg[N_DONE] += 1
+    t.how_far, t.next = OVER, finished
+    e.scalars[N_DONE] += 1
     return v
 
 
 @compiled
-def tell(e: PacketEngine, queue: int, what: int) -> None:
-    """Report to the successors of the queued tasks that these tasks have left, ended or both."""
-    while queue >= 0:
-        v = queue
-        queue = e.tasks[v].next
+def notify_successors(e: PacketEngine, finished: int, what: int) -> None:
+    """Report to the successors of a list of tasks that these tasks have left, ended or both."""
+    while finished >= 0:
+        v = finished
+        finished = e.tasks[v].next
         for i in range(e.next_start[v], e.next_start[v + 1]):
             after, time, when = e.next_task[i], e.tasks[v].end, ENDED
             if after < 0:
@@ -61,7 +61,7 @@ def tell(e: PacketEngine, queue: int, what: int) -> None:
             t.start = max(t.start, time)
             t.waits -= 1
             if t.waits == 0:
-                queue = resolve(e, after, queue)
+                finished = let_start(e, after, finished)
         what = BOTH
 
 
@@ -70,7 +70,7 @@ def begin_tasks(e: PacketEngine) -> None:
     """Start all tasks that wait for no other task."""
     for v in range(len(e.tasks)):
         if e.graph.pred_start[v] == e.graph.pred_start[v + 1] and e.tasks[v].how_far == WAITING:
-            tell(e, resolve(e, v, NONE), BOTH)
+            notify_successors(e, let_start(e, v, NONE), BOTH)
 
 
 @compiled
@@ -81,7 +81,7 @@ def leave(e: PacketEngine, v: int, payload: int, now: int) -> None:
     t.to_leave -= payload
     if before > 0 >= t.to_leave:  # what is sent again counts no more
         t.left, t.next = now, NONE
-        tell(e, v, LEFT)
+        notify_successors(e, v, LEFT)
 
 
 @compiled
@@ -90,11 +90,11 @@ def arrive(e: PacketEngine, v: int, payload: int, now: int) -> None:
     t = e.tasks[v]
     t.to_come -= payload
     if t.to_come == 0 and e.extra[v] >= NEVER - now:
-        e.reg[TOO_LATE] = v
+        e.scalars[TOO_LATE] = v
     elif t.to_come == 0:
         t.end, t.how_far, t.next = now + e.extra[v], OVER, NONE
-        e.reg[N_DONE] += 1
-        tell(e, v, ENDED)
+        e.scalars[N_DONE] += 1
+        notify_successors(e, v, ENDED)
 
 
 @compiled
@@ -124,8 +124,8 @@ def start_next(e: PacketEngine) -> None:
     if t.next >= 0:
         e.start_task[0] = t.next
     else:
-        e.reg[STARTS] -= 1
-        last = e.reg[STARTS]
+        e.scalars[STARTS] -= 1
+        last = e.scalars[STARTS]
         replace_first(e.start_time, e.start_task, last, e.start_time[last], e.start_task[last])
     t.how_far = SENDING
     join_rings(e, v)

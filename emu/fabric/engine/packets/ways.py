@@ -21,7 +21,10 @@ NO_STATE = -1
 
 
 class Ways(NamedTuple):
-    """The possible paths of all messages of a graph and of their acknowledgements, as a table of states."""
+    """The possible paths of all messages of a graph and of their acknowledgements, as a table of states.
+
+    A state is a node on the way of a packet: it gives the next queue and state, or a set of equal queues to choose from.
+    """
 
     n_lanes: int  # of a link; queue: link * n_lanes + lane
     step: I32  # [S] 2 * queue, + 1 if the destination is behind it, else the next state is; below 0: ~ a set of queues
@@ -185,7 +188,7 @@ class _Table:
         """Add the states of the shortest paths to node `to`, and return the number of the first: the state of node 0."""
         n_nodes, base = len(self.passes), self.n_states
         away = _distances(self.links, self.passes, to)
-        nearer = np.flatnonzero((away[self.links.dst] + 1 == away[self.links.src]) & self._goes_on(to))
+        nearer = np.flatnonzero((away[self.links.dst] + 1 == away[self.links.src]) & self._may_continue(to))
         nearer = nearer[np.argsort(self.links.src[nearer], kind="stable")]
         bounds = np.searchsorted(self.links.src[nearer], np.arange(n_nodes + 1))
         queues, lists = nearer * self.n_lanes, bounds.tolist()
@@ -196,12 +199,12 @@ class _Table:
         self.n_states, self.n_next = base + n_nodes, self.n_next + len(nearer)
         return base
 
-    def _goes_on(self, to: int) -> Bool:
+    def _may_continue(self, to: int) -> Bool:
         """Return [L] whether a link ends at node `to`, or at a node that passes packets on."""
         return np.asarray((self.links.dst == to) | self.passes[self.links.dst])
 
     def _group(self, queues: I64) -> int:
-        """Return the number of a set of queues."""
+        """Return the number of a set of equal queues among which a packet chooses; a new set gets the next number."""
         key = queues.tobytes()
         if key not in self.groups:
             self.groups[key] = len(self.queues)

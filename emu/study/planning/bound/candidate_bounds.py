@@ -55,7 +55,7 @@ class QuickBounds:
         return self._step_s(plan, plan.pass_batch * forward, plan.pass_batch * backward)
 
     def by_own_passes_s(self, plan: Plan) -> float:
-        """Return a better bound of a plan's step, in seconds, by the time of its own passes."""
+        """Return a lower bound of a plan's step in seconds, from the time of a forward and a backward of its microbatches."""
         return self._step_s(plan, *self._own_pass_s(plan))
 
     @kept_by(lambda self, plan: (*plan.layer_settings, plan.recompute, *self.paths.pass_settings(plan)))
@@ -82,7 +82,7 @@ class QuickBounds:
 
     def _step_s(self, plan: Plan, forward: float, backward: float) -> float:
         """Return the bound of a step in seconds, by the seconds of a forward and of a backward of a layer."""
-        own, before, smallest = self._of_places(plan)
+        own, before, smallest = self._layers_by_place(plan)
         after = 0.0 * smallest if plan.splits else smallest
         takes = plan.passes * (forward + backward) * own + forward * before + backward * after
         return float(takes.max())
@@ -108,7 +108,7 @@ class QuickBounds:
         return min(forward for forward, _, _ in found), min(min(backwards) for _, *backwards in found)
 
     @kept_by(lambda _, plan: (plan.layers, plan.pp, plan.vp, plan.pipeline))
-    def _of_places(self, plan: Plan) -> tuple[F64, F64, F64]:
+    def _layers_by_place(self, plan: Plan) -> tuple[F64, F64, F64]:
         """Return numbers of layers for each place, each [P].
 
         Returns:
@@ -116,17 +116,17 @@ class QuickBounds:
             these places.
         """
         counts = self.paths.cut(plan).counts[..., self.paths.names.index(self._kind)]
-        return counts.sum(axis=1), _before(counts[:, 0]), _before(counts.min(axis=1))
+        return counts.sum(axis=1), _sums_before(counts[:, 0]), _sums_before(counts.min(axis=1))
 
 
-def _before(counts: F64) -> F64:
-    """Return [P] the sums of the values before each place."""
+def _sums_before(counts: F64) -> F64:
+    """Return [P] for each place of a pipeline the sum of the values of all places before it."""
     return np.concatenate(([0.0], np.cumsum(counts)[:-1]))
 
 
 @dataclass(eq=False)
 class CandidateBounds:
-    """The bounds of the candidates of one search."""
+    """The lower bounds of step times for all candidates of one search, which get tighter as requests are timed."""
 
     paths: TapePaths
     topologies: Sequence[Topology]  # as the software has them
@@ -155,7 +155,7 @@ class CandidateBounds:
 
     @property
     def reduces(self) -> bool:
-        """True if gradients are reduced during the passes, so that the bound `reduced_s` can be the larger one."""
+        """True if gradients are reduced during the passes, so that the bound `reduced_s` may be the larger one."""
         return self.paths.reduces
 
     def reduced_s(self, plan: Plan) -> float:
@@ -174,7 +174,7 @@ class CandidateBounds:
         return _longest_s(self.paths.reductions(least.plan, last=False), least)
 
     def _placed_groups(self, candidate: Candidate) -> PlacedGroups:
-        """Return the groups of a candidate in its placement."""
+        """Return the groups of each axis of a candidate, on the NPUs of its placement."""
         number, plan, axes = candidate
         key = (number, *plan.sizes.values(), axes)
         if key not in self._groups:
@@ -187,8 +187,8 @@ class CandidateBounds:
         """Return the least times of a candidate's requests by the rates of ports."""
         return PortLeastTimes(self._rates[candidate.topology], candidate.plan, self._placed_groups(candidate))
 
-    def _request_times(self, candidate: Candidate) -> PlacedLeastTimes:
-        """Return the least times of a candidate's requests in its placement, as far as they are known."""
+    def _placed_times(self, candidate: Candidate) -> PlacedLeastTimes:
+        """Return the least times of a candidate's requests on the NPUs of its placement, as far as they are known."""
         number, plan, _ = candidate
         return PlacedLeastTimes(self._rates[number], plan, self._placed_groups(candidate), self._known[number], self.axes)
 
@@ -216,7 +216,7 @@ class CandidateBounds:
 
         The chart of the pipeline is slow to compute. It is left to a second call for the candidate, once no time is missing.
         """
-        least, outline = self._request_times(candidate), self._outlined(candidate.plan)
+        least, outline = self._placed_times(candidate), self._outlined(candidate.plan)
         least_s = max(outline.seconds(least), self._reduced_s(least))
         charted = candidate in self._timed
         if charted and isinstance(self.paths, MegatronPaths):  # other software has no charts

@@ -25,7 +25,7 @@ _WINDOW = 8  # turns of each stage of all places, after the first backward, amon
 
 
 class _PartBytes(NamedTuple):
-    """The size of a part of the model on a rank."""
+    """The bytes that one part of the model needs on a rank: what a forward keeps, and what a backward makes."""
 
     kept: int  # bytes that a forward keeps
     parameters: int
@@ -34,7 +34,7 @@ class _PartBytes(NamedTuple):
 
 
 class _PartCount(NamedTuple):
-    """How often a part of the model is on place 0, and how many of its forwards still wait for their backwards."""
+    """The number of copies of a part of the model at place 0, and of their forwards that still wait for their backwards."""
 
     name: str
     number: int  # on place 0
@@ -51,7 +51,7 @@ class MemoryFloors:
 
     def bytes(self, plan: Plan) -> int:
         """Return the lower bound of the memory of the fullest rank of a plan, in bytes."""
-        own = [(each, self._piece(plan, each.name)) for each in self._of_place(plan)]
+        own = [(each, self._part_bytes(plan, each.name)) for each in self._parts_of_place_0(plan)]
         elements, precision = sum(of_place.number * part.parameters for of_place, part in own), self.stack.precision
         shards = plan.stage_ranks if plan.exchanges else plan.holders  # those of experts are shared by others
         whole = elements // shards if plan.shards_weights else elements
@@ -76,8 +76,8 @@ class MemoryFloors:
         return max(kept, gradients, together)
 
     @kept_by(lambda _, plan: (plan.layers, plan.pp, plan.vp, plan.pipeline, plan.passes, plan.shards_weights))
-    def _of_place(self, plan: Plan) -> Sequence[_PartCount]:
-        """Return the parts of place 0."""
+    def _parts_of_place_0(self, plan: Plan) -> Sequence[_PartCount]:
+        """Return the parts of the model that the ranks at place 0 have, with their numbers."""
         stages = [Counter(part_names(plan, self.model, stage)) for stage in plan.stages_of(0)]
         every = sum(stages, Counter())
         found = _forwards_ahead(plan)
@@ -90,8 +90,8 @@ class MemoryFloors:
     @kept_by(
         lambda _, plan, name: (name, plan.pass_batch, *plan.layer_settings, plan.recompute, plan.pp == 1, plan.shards_weights)
     )
-    def _piece(self, plan: Plan, name: str) -> _PartBytes:
-        """Return the size of a part, one of the names of `part_names`."""
+    def _part_bytes(self, plan: Plan, name: str) -> _PartBytes:
+        """Return the bytes of a part of the model, one of the names of `part_names`."""
         routed = (
             about_even(plan, self.model, name) if name in self.model.kinds and not self.stack.software.adds_gradients else None
         )

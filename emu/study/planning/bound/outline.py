@@ -40,7 +40,7 @@ ROUNDED = 1e-9  # share by which a bound is lowered, as times are rounded to tic
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Outline:
-    """The parts of a plan's lower bound that do not depend on its placement."""
+    """The facts of a plan's lower bound that its placement does not change: the paths through each stage and its messages."""
 
     plan: Plan
     cut: StageCut
@@ -52,7 +52,7 @@ class Outline:
 
     @staticmethod
     def of(paths: TapePaths, plan: Plan) -> "Outline":
-        """Return the outline of a plan; `paths` are those of its software, from `PATHS`.
+        """Return the outline of a plan, with the paths of the plan's software.
 
         Raises:
             InputError: the plan cannot be generated.
@@ -77,14 +77,14 @@ class Outline:
         reduced = after + self._reduced_s(least, spans)
         if plan.pp > 1:
             sent, back = self.messages(least)
-            before = np.maximum(before, before[0] + _passed(spans[:-1, 0, 0] + sent[:-1, 1]))
+            before = np.maximum(before, before[0] + _arrival_times(spans[:-1, 0, 0] + sent[:-1, 1]))
             if not plan.splits:
-                after = np.maximum(after, _passed(spans[:-1, 0, 1:].min(axis=1) + back[1:, 1]) + after[0])
+                after = np.maximum(after, _arrival_times(spans[:-1, 0, 1:].min(axis=1) + back[1:, 1]) + after[0])
             works += self._sent_s(sent[:, 0], back[:, 0])
         return float((before + works + np.maximum(after, reduced)).max()) * (1 - ROUNDED)
 
     def _reduced_s(self, least: LeastTimes, spans: F64) -> F64:
-        """Return [P] the seconds for which reductions of gradients go on after the last backward, with which they begin."""
+        """Return [P] the seconds by which the reductions of gradients end after the last backward, at each place."""
         took = [path.seconds(least, place) for place, path in enumerate(self.reductions)]
         last = spans[..., 1 if self.plan.passes == 1 else 2].sum(axis=1)
         return np.array(took) - last if took else np.zeros(self.plan.pp)
@@ -94,7 +94,9 @@ class Outline:
         return np.asarray(self.cut.counts @ np.array(self._of_places(least, self._parts_s)))
 
     def _of_places(self, least: LeastTimes, of_place: Callable[[LeastTimes, int, int], T]) -> list[T]:
-        """Return [P] a value for each place, computed once for places with equal parts and equal times of requests.
+        """Return [P] a value for each place of the pipeline.
+
+        It is computed once for places with equal layers and equal times of requests.
 
         Args:
             least: The least times of requests.
@@ -108,12 +110,12 @@ class Outline:
         return [known[key] for key in keys]
 
     def _parts_s(self, least: LeastTimes, place: int, held: int) -> list[Sequence[float]]:
-        """Return [K, 3] the seconds of the passes of each part at a place whose kind is row `held` of `StageCut.held`."""
+        """Return [K, 3] the seconds of the passes of each kind of part of the model, at one place of the pipeline."""
         has = self.cut.held[held] > 0
         return [times_s(paths, least, place) if own else _NOTHING for paths, own in zip(self.pass_paths, has, strict=True)]
 
     def ends_s(self, least: LeastTimes) -> list[list[float]]:
-        """Return [P, 3] the seconds at each place before its passes, after its passes, and after them without overlap."""
+        """Return [P, 3] the seconds that each place needs before its passes, after them, and after them without overlap."""
         return self._of_places(least, lambda least, place, held: times_s(self.ends[held], least, place))
 
     def _sent_s(self, onward_s: F64, back_s: F64) -> F64:
@@ -131,11 +133,19 @@ class Outline:
         return np.asarray(self.plan.passes * (sends_on * onward_s + sends_back * back_s) - most)
 
     def messages(self, least: LeastTimes) -> F64:
-        """Return [2, P, 2] the seconds until a message to the next or the previous place has left, and is delivered."""
+        """Return [2, P, 2] the least seconds of a message between neighbouring places of a pipeline of P places.
+
+        The first axis is the direction: to the next place, or to the previous one. The second is the sender. The third is the
+        seconds until the message has left, and until it is delivered.
+        """
         found = [least.messages(to, self.message_bytes) for to in (1, -1)]
         return np.array([[(each.left_s, each.delivered_s) for each in way] for way in found])
 
 
-def _passed(steps: F64) -> F64:
-    """Return [P] the arrival time at each place of a value passed along the pipeline; `steps` [P - 1] are the hop times."""
+def _arrival_times(steps: F64) -> F64:
+    """Return [P] the time at which a value that is passed along the pipeline reaches each place.
+
+    Args:
+        steps: [P - 1] the seconds of each hop.
+    """
     return np.concatenate(([0.0], np.cumsum(steps)))

@@ -36,7 +36,7 @@ _LONGEST = float(np.nextafter(2.0**63, 0))  # ticks of one time of a chart: all 
 
 
 class PipelineTimes(NamedTuple):
-    """The times of the ranks of each place, in seconds."""
+    """The seconds that ranks of each place of a pipeline need for each kind of turn and message."""
 
     begin: F64  # [P] before the first pass
     forward: F64  # [P, V] of each forward
@@ -69,7 +69,10 @@ def _chart_graph(order: str, places: int, virtual: int, microbatches: int, waits
 
 @dataclass(slots=True)
 class _ChartBuilder:
-    """The builder of a pipeline's task graph; each message is two tasks: its sending and its delivery."""
+    """The builder of the task graph of a pipeline, from which the least time of a step follows.
+
+    Each message is two tasks: its sending and its delivery.
+    """
 
     stages: Sequence[tuple[int, ...]]  # [P] stages of each place
     microbatches: int

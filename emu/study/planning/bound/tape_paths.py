@@ -36,7 +36,7 @@ from emu.trace.trace import Events, Kind
 
 @dataclass(frozen=True, eq=False)
 class TapePath:
-    """The events of a tape, in order, through which a longest path is computed."""
+    """The events of a tape, in order, through which the longest path is computed for given times of requests."""
 
     takes_s: Sequence[float]  # the seconds of each event; 0 for requests
     asks: Sequence[tuple[int, Ask]]  # the requests that take time, with the number of the event of each
@@ -48,7 +48,7 @@ class TapePath:
 
     @cached_property
     def axes(self) -> tuple[str, ...]:
-        """Axes of the requests."""
+        """The axes on which the requests of the path are."""
         return tuple(dict.fromkeys(ask.axis for _, ask in self.asks))
 
     def seconds(self, least: LeastTimes, place: int) -> float:
@@ -132,7 +132,7 @@ class TapePaths(ABC):
         return self._end_paths(plan, held)
 
     def held(self, plan: Plan, parts: Mapping[str, int]) -> tuple[HeldElements, ...]:
-        """Return the numbers of parameters on a rank with the given parts, by the axis of the ranks with copies of them."""
+        """Return the numbers of parameters of a rank with these parts of the model, by the axis of the ranks with copies."""
         found, sizes = Counter[str](), plan.sizes
         for name, n in parts.items():
             found.update({axis: n * size for axis, size in self.elements(plan, name).items()})
@@ -175,7 +175,7 @@ class TapePaths(ABC):
 
     @abstractmethod
     def _layer_paths(self, plan: Plan, name: str) -> LayerPaths:
-        """Return the paths of a part's passes."""
+        """Return the paths through the passes of one part of the model."""
 
     @abstractmethod
     def _end_paths(self, plan: Plan, held: Sequence[HeldElements]) -> EndPaths:
@@ -183,7 +183,7 @@ class TapePaths(ABC):
 
     @abstractmethod
     def _elements(self, plan: Plan, name: str) -> Mapping[str, int]:
-        """Return the parameters of a layer on a rank, by axis."""
+        """Return the number of parameters that a layer has on a rank, by the axis of the ranks with copies."""
 
     def moved_s(self, elements: int) -> float:
         """Return the seconds of the memory traffic of this number of gradients."""

@@ -11,7 +11,10 @@ from emu.study.planning.search.row import Candidate, PlanRow
 
 @dataclass
 class BestPlans:
-    """The rows of all candidates that are timed so far, and the best placement of each plan."""
+    """The rows of all candidates that are timed so far, and the best placement of each plan.
+
+    A time is by the quick way (composed) or in full.
+    """
 
     top: int  # plans of the table
     state: SearchState

@@ -25,7 +25,10 @@ _AS_LEAST = 1.005  # entries up to this times the least bound are looked at toge
 
 
 class Entry(NamedTuple):
-    """A candidate, or a plan in any placement, with the bound of its time."""
+    """A candidate, or a plan in any placement, with a lower bound of its time in seconds.
+
+    `kind` says how far the bound is worked out; `number` is unique and orders entries with equal bounds.
+    """
 
     bound_s: float
     kind: int  # how far its bound is worked out: READY, PLACED and so on
@@ -41,7 +44,7 @@ class Entry(NamedTuple):
 
 @dataclass
 class Frontier:
-    """The entries of a search, in a heap for each split."""
+    """The entries (plans and candidates with their bounds) that a search has still to decide, in a heap for each split."""
 
     heaps: dict[Hashable, list[Entry]] = field(default_factory=dict)
     added: int = 0
@@ -83,7 +86,7 @@ class Frontier:
         return first is not None and first.bound_s <= most_s
 
     def first_of(self, split: Hashable) -> Entry | None:
-        """Return the entry of a split with the lowest bound; None if there is none."""
+        """Return the entry of a split (the sizes of tp, pp and so on) with the lowest bound; None if there is none."""
         heap = self.heaps.get(split)
         return heap[0] if heap else None
 

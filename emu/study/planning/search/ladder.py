@@ -33,7 +33,10 @@ PlanBound = tuple[float, int]  # the bound of a plan's time in any placement, an
 
 @dataclass
 class BoundLadder:
-    """The plans and candidates of a search that are not timed yet, with their bounds, and the work spent on bounds."""
+    """The plans and candidates of a search that are not timed yet, with their bounds, and the work spent on bounds.
+
+    A bound climbs from that of a plan in any placement to that of a candidate whose requests are all timed.
+    """
 
     search: PreparedSearch
     jobs: SearchJobs
@@ -99,7 +102,7 @@ class BoundLadder:
             self._generate(entry)
 
     def _generate(self, entry: Entry) -> None:
-        """Bound a plan in any placement on each topology, by all parts of the model."""
+        """Compute a bound of a plan for any placement on each topology, from all parts of the model."""
         plan, found = entry.candidate.plan, list[float]()
         self.generated += 1
         with suppress(InputError):  # it cannot be generated
@@ -111,7 +114,7 @@ class BoundLadder:
         self.refused += [(entry.bound_s, places)] * (len(self.search.topologies) - len(found))
 
     def _place(self, entry: Entry) -> None:
-        """Compute the bound of a plan in each of its placements on one topology, if its first places fit the memory."""
+        """Compute a bound for each placement of a plan on one topology, if the first places of its pipeline fit the memory."""
         candidate, every = entry.candidate, placements(entry.candidate.plan)
         if not self.fits(candidate.plan, range(min(PLACES_TESTED_FIRST, candidate.plan.pp))):
             self.too_large.append((entry.bound_s, len(every)))
@@ -120,7 +123,7 @@ class BoundLadder:
             self.frontier.add(max(entry.bound_s, self.search.bounds.by_ports_s(each)), PLACED, each)
 
     def _time_requests(self, entries: Sequence[Entry]) -> None:
-        """Bound candidates by the least times of some more of their own requests."""
+        """Tighten the bounds of candidates by timing more of their own requests."""
         found = self.search.bounds.tighter([entry.candidate for entry in entries], self._least_times)
         for entry, (least_s, is_final) in zip(entries, found, strict=True):
             self.frontier.add(max(entry.bound_s, least_s), READY if is_final else PLACED, entry.candidate)

@@ -152,7 +152,7 @@ Progress = Callable[[str, int | None, Callable[[], str] | None], AbstractContext
 
 
 def _hidden(told: str = "") -> None:
-    """Show nothing: the progress of a search that nobody watches."""
+    """Do nothing with a text on the progress of a search that nobody watches."""
 
 
 def quiet(label: str, total: int | None, state: Callable[[], str] | None) -> AbstractContextManager[Advance]:
@@ -162,7 +162,7 @@ def quiet(label: str, total: int | None, state: Callable[[], str] | None) -> Abs
 
 @dataclass
 class SearchState:
-    """The state of a search: its fastest plans and its lower bound, also from earlier interrupted runs."""
+    """The state of a search in the cache: its fastest plans and its lower bound, also from earlier interrupted runs."""
 
     kept: ResultCache
     name: str  # of the search in the cache

@@ -39,7 +39,7 @@ class PlanRequest:
 
 
 class Work(NamedTuple):
-    """The amounts of work of a search, which limits count."""
+    """The amounts of work of a search: composed steps, timed requests and generated plans; limits are in the same form."""
 
     steps: int  # steps that are composed by the quick way
     requests: int  # requests whose least time is computed
@@ -47,7 +47,10 @@ class Work(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """A plan on one topology, with the order in which its axes are placed; or a plan that is not placed yet."""
+    """A plan on one topology, with the order in which its axes are placed on NPUs: the axis of neighbouring NPUs first.
+
+    A plan that is not placed yet has no axes, and may be for any topology (-1).
+    """
 
     topology: int  # its number among the topologies of the search; -1: any of them
     plan: Plan
@@ -61,7 +64,10 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRow:
-    """The timed step of a plan on a topology; its parts are means over all ranks, so that plans can be compared."""
+    """A plan on one topology with its timed step.
+
+    The parts of the step are means over all ranks, so that plans can be compared.
+    """
 
     topology: str
     plan: str
@@ -93,7 +99,11 @@ class PlanRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanTable:
-    """The plans of a search, the fastest first."""
+    """The table of a search: its plans, the fastest first, and how the search ended.
+
+    `plans` and `candidates` count what was possible, `timed` the candidates that had to be timed, `decided` the others by what
+    decided on them.
+    """
 
     model: str
     npus: int
@@ -142,7 +152,7 @@ def reason_of(row: PlanRow, best: PlanRow) -> str:
 
 
 def _difference_text(part: str, more: str, row: PlanRow, best: PlanRow) -> str:
-    """Return the words for the part of a step by which a row is slowest.
+    """Return the phrase on the part of the step in which a row loses most time against the best row.
 
     Args:
         part: The part, a key of `parts_s`.

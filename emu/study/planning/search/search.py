@@ -56,7 +56,7 @@ class Search:
     work_at_first: Work | None = None  # done when the first plan was proved against all that is not dropped; None: it is not
 
     def __post_init__(self) -> None:
-        self.ladder = BoundLadder(self.prepared, self.jobs, self._most)
+        self.ladder = BoundLadder(self.prepared, self.jobs, self._most_work)
         self.plans = BestPlans(self.prepared.request.top, self.state)
 
     @property
@@ -100,12 +100,12 @@ class Search:
         with self.progress(label, None, self._progress_text) as advance:
             self.state.advance = advance
             while self._goes_on() or self._waits():
-                if self._goes_on() and self._tries():
+                if self._goes_on() and self._is_time_to_try():
                     self._try_promising()
                 elif len(self.under_way) == _AHEAD or not self._goes_on():
                     self._take_next()
                 else:
-                    self._look_at(self.ladder.frontier.take_batch(self.limit_s))
+                    self._advance_entries(self.ladder.frontier.take_batch(self.limit_s))
                     self._note_bound()
         for candidate, _ in self.under_way:  # these are not among the best
             self.ladder.frontier.add(self.step_bounds_s.pop(candidate), READY, candidate)
@@ -145,13 +145,13 @@ class Search:
         return max(self.plans.first_s, self.proof_limit_s)
 
     @property
-    def _most(self) -> Work:
-        """The most work of the search."""
+    def _most_work(self) -> Work:
+        """The limits of the work of the search."""
         return _ALL if self.prepared.request.prove_all else MOST_WORK
 
     def _goes_on(self) -> bool:
         """Return whether an entry that may be among the best is left, and the limits of work are not reached."""
-        if not self.ladder.frontier.has(self.limit_s) or len(self.step_bounds_s) >= self._most.steps:
+        if not self.ladder.frontier.has(self.limit_s) or len(self.step_bounds_s) >= self._most_work.steps:
             return False
         if self.prepared.request.prove_all or self.work_at_first is None:
             return True
@@ -185,8 +185,8 @@ class Search:
         done = f"{len(self.plans.rows):,} steps and {self.ladder.requests:,} requests timed"
         return f"{self.state.text()}; {done}; {left:,} plans left that may be among the best {self.prepared.request.top}"
 
-    def _tries(self) -> bool:
-        """Return whether it is time to time some promising plans before more bounds are computed."""
+    def _is_time_to_try(self) -> bool:
+        """Return whether some promising plans are to be timed now, before more bounds are computed."""
         return self.ladder.requests + self.ladder.generated >= self.tries_at
 
     def _try_promising(self) -> None:
@@ -234,8 +234,8 @@ class Search:
         self._note_bound()
         self.state.save([*self.plans.known()])
 
-    def _look_at(self, entries: Sequence[Entry]) -> None:
-        """Start timing the first entry if it is ready, else compute tighter bounds of all entries."""
+    def _advance_entries(self, entries: Sequence[Entry]) -> None:
+        """Start timing the first entry if its bound is final, else compute tighter bounds of all entries."""
         if entries[0].kind == READY:
             self.under_way.extend(self._ask_for_step(entries[0]))
         else:

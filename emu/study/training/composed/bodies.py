@@ -65,7 +65,7 @@ def busy_s(isolated: Sequence[IsolatedRequest], counts: I64, n_links: int) -> F6
 
 
 class Sharing(IntEnum):
-    """The share of its links that a request needs while it runs: NOTHING, that of its messages (FLOWS), or all."""
+    """How much of its links a request is assumed to need while it runs: nothing, what its messages need (FLOWS), or all."""
 
     NOTHING = 0  # of others: it lasts as long as alone, and each rank leaves it when ranks do on average
     FLOWS = 1  # as much as its messages keep a link busy
@@ -93,7 +93,7 @@ def bodies_of(
         isolated, representative = [each.left_on_average for each in isolated], representative[:0]
     if sharing == Sharing.ALL:
         isolated = [each._replace(tail=0) for each in isolated]
-    crossed = _on(representative, isolated, len(capacity_Bps))
+    crossed = _busy_seconds(representative, isolated, len(capacity_Bps))
     body = _whole_body if sharing == Sharing.ALL else _body
     parts = [body(each, on, capacity_Bps, representative) for each, on in zip(isolated, crossed, strict=True)]
     hops, none = _hops_of(parts, len(representative)), np.empty(0, np.int64)
@@ -109,7 +109,10 @@ def bodies_of(
 
 
 class _Body(NamedTuple):
-    """The message that stands for one request in the graph, and the tail after its sender has left."""
+    """One message that stands for a whole request in the graph of a composed step.
+
+    The sender is free once `size_bytes` have left it. A tail of bytes and ticks follows for which the receivers still wait.
+    """
 
     size_bytes: int
     alpha_fs: int  # ticks that do not depend on the bytes
@@ -172,8 +175,8 @@ def _whole_body(isolated: IsolatedRequest, busy: F64, capacity_Bps: F64, represe
     return _Body(size, 0, size / seconds(ticks), link, weight, 0, 0)
 
 
-def _on(links: I64, isolated: Sequence[IsolatedRequest], n_links: int) -> F64:
-    """Return [Q, S] the seconds that each request keeps each of `links` [S] busy."""
+def _busy_seconds(links: I64, isolated: Sequence[IsolatedRequest], n_links: int) -> F64:
+    """Return [Q, S] the seconds for which each of Q requests keeps each of S links busy."""
     place = np.full(n_links, -1)
     place[links] = np.arange(len(links))
     found = np.zeros((len(isolated), len(links)))
@@ -184,15 +187,15 @@ def _on(links: I64, isolated: Sequence[IsolatedRequest], n_links: int) -> F64:
 
 
 def _representative_links(isolated: Sequence[IsolatedRequest], kinds: Sequence[Hashable], total_s: F64) -> I64:
-    """Return [S] representative links: one link for each set of links that the same kinds of requests cross.
+    """Return [S] representative links: one for each set of links that the same kinds of requests cross.
 
-    A link is left out if another has at least its load by every request. A kind counts twice if one of its requests continues
-    after ranks have left it, as the next of the kind may begin before its end.
+    A link is left out if another link has at least its load by every request. A kind counts twice if one of its requests
+    continues after ranks have left it, because the next of the kind may begin before its end.
 
     Args:
         isolated: [Q] the time of each request alone.
         kinds: [Q] the kind of each request.
-        total_s: [L] the seconds that each link needs for all requests of the step.
+        total_s: [L] the seconds for which all requests together keep each link busy.
     """
     n_kinds, by_kind = np.zeros(len(total_s), np.int64), dict[Hashable, list[IsolatedRequest]]()
     for each, kind in zip(isolated, kinds, strict=True):
@@ -202,9 +205,9 @@ def _representative_links(isolated: Sequence[IsolatedRequest], kinds: Sequence[H
         n_kinds[links] += 1 + any(each.goes_on for each in alike)
     shared = np.flatnonzero(n_kinds > 1)
     by_total = shared[np.argsort(-total_s[shared], kind="stable")]
-    first = Orbits.equal(crossing_codes(crossed, len(total_s))[by_total]).in_order().first
+    first = Orbits.by_value(crossing_codes(crossed, len(total_s))[by_total]).in_order().first
     found = by_total[first[:_MOST]]
-    return column(found[undominated(_on(found, isolated, len(total_s)).T)], np.int64)
+    return column(found[undominated(_busy_seconds(found, isolated, len(total_s)).T)], np.int64)
 
 
 def crossing_codes(crossed: Iterable[I64], n_links: int) -> NDArray[np.uint64]:

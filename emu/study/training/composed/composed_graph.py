@@ -29,7 +29,7 @@ from emu.trace.steps import computes, queue_order, stated_order
 
 @dataclass(frozen=True, eq=False, slots=True)
 class StepFrame:
-    """The part of a step that does not depend on the choice of algorithms: computing times, and the order of events."""
+    """The facts of a step that hold for every choice of algorithms: the times of computations, and the order of events."""
 
     requests_by_place: PlaceRequests
     timed: tuple[I64, ...]  # [P] the events of each place that compute
@@ -57,7 +57,10 @@ class StepFrame:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ComposedGraph:
-    """A step as a graph, with the tasks of each event."""
+    """A step as a graph, with the tasks of each event.
+
+    An event has one task, which stands for all ranks of its place of the pipeline, or one for each of these ranks.
+    """
 
     requests_by_place: PlaceRequests
     graph: Graph
@@ -97,10 +100,10 @@ class ComposedGraph:
             services: The algorithm of each request.
             told: The assumptions to report.
         """
-        rank = np.repeat(self._last(timeline), np.diff(self.requests_by_place.first_event))
-        return self._at(self.start[:-1] + np.where(self.by_rank, rank, 0), services, told)
+        rank = np.repeat(self._last_ranks(timeline), np.diff(self.requests_by_place.first_event))
+        return self._replay_of_tasks(self.start[:-1] + np.where(self.by_rank, rank, 0), services, told)
 
-    def _at(self, at: I64, services: tuple[Service, ...] = (), told: tuple[str, ...] = ()) -> ReplayGraph:
+    def _replay_of_tasks(self, at: I64, services: tuple[Service, ...] = (), told: tuple[str, ...] = ()) -> ReplayGraph:
         """Return the step as a replay with one task for each event.
 
         `at` [X] is the index of that task in `begins` and `ends`.
@@ -115,9 +118,9 @@ class ComposedGraph:
 
     def event_name(self, task: int) -> str:
         """Return the name of the event that a task belongs to."""
-        return event_name(self.requests_by_place.trace, self._at(self.start[:-1]), task)
+        return event_name(self.requests_by_place.trace, self._replay_of_tasks(self.start[:-1]), task)
 
-    def _last(self, timeline: Timeline) -> I64:
+    def _last_ranks(self, timeline: Timeline) -> I64:
         """Return [P] the rank of each place that ends last; 0 if ranks have no tasks of their own."""
         width, first_event = np.diff(self.start), self.requests_by_place.first_event
         found = np.zeros(len(first_event) - 1, np.int64)
@@ -173,7 +176,7 @@ def _starts(asked: PlaceRequests, by_rank: Bool) -> I64:
 
 
 def _compute(builder: EventBuilder, frame: StepFrame) -> None:
-    """Add the computations of all places."""
+    """Add the computations of all places of the pipeline to the graph."""
     width = np.diff(builder.start)
     for place, (rows, ticks) in enumerate(zip(frame.timed, frame.ticks, strict=True)):
         events = frame.requests_by_place.first_event[place] + rows
@@ -182,7 +185,7 @@ def _compute(builder: EventBuilder, frame: StepFrame) -> None:
         builder.compute(at, taken, place, np.repeat(rows, times))
 
 
-def _alike(asked: PlaceRequests, rows: I64) -> Iterator[tuple[int, I64]]:
+def _equal_calls(asked: PlaceRequests, rows: I64) -> Iterator[tuple[int, I64]]:
     """Yield sets of calls that can be added to the graph together: those of one distinct request by the same places.
 
     Args:
@@ -207,22 +210,24 @@ def _add_messages(builder: EventBuilder, asked: PlaceRequests, sending: RequestM
     rows = np.flatnonzero(by_rank[asked.event])
     rows = rows[np.argsort(asked.call[rows], kind="stable")]
     first = np.empty(len(asked.request_of_call), np.int64)
-    for request, several in _alike(asked, rows):
+    for request, several in _equal_calls(asked, rows):
         parts = [_send(builder, asked, *part, request, several) for part in sending.of(request)]
         first[asked.call[several[:, 0]]] = parts[0]
     return first
 
 
 def _send(builder: EventBuilder, asked: PlaceRequests, ranks: I64, piece: LoweredSchedule, request: int, rows: I64) -> I64:
-    """Add the messages of k equal calls, for groups with one algorithm; return [k] the first task of each call.
+    """Add the messages of k calls of one distinct request, and return [k] the first task of each call.
+
+    A call runs on all groups of the request; this adds the messages of the G groups of P ranks that one algorithm serves.
 
     Args:
         builder: The builder of the graph.
-        asked: The requests.
+        asked: The requests of all places of the pipeline.
         ranks: [G, P] the ranks of the groups.
-        piece: Their messages.
-        request: The distinct request.
-        rows: [k, ends] the rows of the requests of each call.
+        piece: The messages of one call on these groups.
+        request: The number of the distinct request.
+        rows: [k, ends] the rows of the requests of each call, one for each place that takes part.
     """
     events, member = asked.event[rows], ranks.ravel()
     places = asked.place_of_event[events[0]]

@@ -19,7 +19,7 @@ from emu.trace.trace import Events
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Axis:
-    """The groups into which one axis divides the ranks."""
+    """An axis with its groups: which ranks are in each."""
 
     name: str
     ranks: I64  # [groups, members]
@@ -39,7 +39,7 @@ class Representatives:
     rings: bool = False  # whether each is the first rank of its groups, and others of its place send equally far
 
     def waited_rank(self, rank: int, place: int, waited: Sequence[str] = ()) -> int:
-        """Return the rank of a place that a rank waits for.
+        """Return the rank, at one place of the pipeline, for which a rank of another place waits.
 
         Groups of the axes in `waited` are searched first. The answer is the lowest rank of the place in a group of the waiting
         rank. If these groups have no rank of the place, the groups of their members are searched, and so on.

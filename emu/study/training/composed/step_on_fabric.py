@@ -85,7 +85,7 @@ class StepOnFabric:
         return StepOnFabric(cache(lambda: StepFrame.of(requests(), over)), choice, topology, npus, over, **other)
 
     def by(self, choice: Choice) -> "StepOnFabric":
-        """Return the same step by another choice of algorithms."""
+        """Return the same step with another choice of algorithms."""
         return replace(self, choice=choice)
 
     def timed(self) -> TimedTrace:
@@ -169,12 +169,12 @@ class StepOnFabric:
 
     @cached_property
     def _parts(self) -> list[list[RequestPart]]:
-        """The parts of each request by algorithm, [Q]."""
+        """[Q] for each request, the groups that each algorithm serves."""
         return parts_by_algorithm(self.asked.requests, self.choice, self.topology)
 
     @cached_property
     def _isolated(self) -> list[IsolatedRequest]:
-        """The time of each request by itself, [Q]."""
+        """[Q] the time of each request if nothing else runs."""
         launch_fs = self.device.request_overhead_fs
         return time_requests(self.asked.requests, self._parts, self.topology, self.npus, launch_fs)
 
@@ -195,7 +195,7 @@ class StepOnFabric:
         return StretchChoice.of(self.asked, self._isolated, len(self.topology.links))
 
     def _refined(self) -> tuple[ComposedGraph, Timeline, Timeline]:
-        """Return the composed step, with all ranks in those stretches that need it.
+        """Return the composed step in which each rank has its own messages in those stretches that need it.
 
         If optical switches turn, no stretch is modelled with all ranks, because groups wait for one another.
 
@@ -241,7 +241,7 @@ class StepOnFabric:
 
 
 def _between_text(least_s: float, most_s: float) -> str:
-    """Return in words the estimated range of the time of the whole graph."""
+    """Return a phrase on the range in which the time of the whole graph is estimated to be."""
     return (
         f"all ranks and messages would take between {format_time(least_s)} and {format_time(most_s)}: least, where requests "
         "that are not modelled so cost one another nothing, and end when their ranks leave on average; most, where each needs "

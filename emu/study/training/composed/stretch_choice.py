@@ -24,7 +24,10 @@ _SETS = 256  # of links that are told apart, those that most requests cross
 
 @dataclass(frozen=True, eq=False, slots=True)
 class StretchChoice:
-    """The choice of the stretches of a composed step in which every rank has its own messages."""
+    """The choice of the stretches of a composed step in which every rank has its own messages.
+
+    A stretch is chosen where several requests that share links overlap.
+    """
 
     requests_by_place: PlaceRequests
     crossed: Bool  # [sets of links, Q] which requests cross each set; no set's requests are all in another's
@@ -86,9 +89,9 @@ class StretchChoice:
             by_rank = composed.by_rank | (covered(spans, gap=round(gap * step_fs)).holding(began) >= 0)
             if self._tasks(by_rank) <= most_tasks:
                 return by_rank if (by_rank & ~composed.by_rank).any() else None
-        return self._some(composed, covered(spans), began, most_tasks)
+        return self._stretches_that_fit(composed, covered(spans), began, most_tasks)
 
-    def _some(self, composed: ComposedGraph, spans: Spans, began: I64, most_tasks: int) -> Bool | None:
+    def _stretches_that_fit(self, composed: ComposedGraph, spans: Spans, began: I64, most_tasks: int) -> Bool | None:
         """Return [X] whether each rank has its own task of an event, for the stretches that fit into `most_tasks`.
 
         The result is None if no stretch fits. The stretches with the longest time for their number of tasks are chosen first.

@@ -48,7 +48,7 @@ def by_packets(timed: TimedTrace, fabric: PacketFabric, perturb: int = 0) -> Tim
 
     Args:
         timed: The step in the fluid fabric, which is not composed.
-        fabric: The packets.
+        fabric: The settings of the packet engine.
         perturb: The number of perturbed starts over which its time is spread as well.
 
     Raises:

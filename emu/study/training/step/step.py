@@ -66,7 +66,7 @@ class CostlyRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayError:
-    """The relative error of a replay on the fabric on which its profile was taken."""
+    """The relative error of a replay on the fabric on which its profile was taken; below 0, the replay is shorter."""
 
     topology: str  # the fabric on which the profile was taken
     step_time_s: float  # seconds of the replay there
@@ -147,7 +147,7 @@ def shared_fields(value: object, cls: type[Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class TimedTrace:
-    """A trace on a topology, with the times of all its tasks."""
+    """A trace on a topology, with the times of all its tasks; it makes the figures of the step."""
 
     trace: Trace
     topology: Topology
@@ -194,7 +194,7 @@ class TimedTrace:
         return group if self.requests_by_place is None else self.requests_by_place.members(number, group[0])
 
     def mean_over_ranks(self) -> MeanParts:
-        """Return the parts of the step as means over all ranks of the run."""
+        """Return the seconds of each part of the step, such as compute and idle time, as means over all ranks of the job."""
         return mean_parts(self.trace, self.replayed, self.timeline, self.report, self._ranks_represented)
 
     @property
@@ -246,7 +246,7 @@ class TimedTrace:
         return found
 
     def _parts(self) -> dict[str, Any]:
-        """Return the parts of the step, by the numbers of the ranks of the run."""
+        """Return the parts of the step as fields of a `Step`, for the ranks of the job."""
         parts, asked = self.report.figures(), self.requests_by_place
         if asked is None:
             return parts
@@ -258,7 +258,7 @@ class TimedTrace:
         return {**parts, "rank": rank, "straggling_by_rank_s": by_rank}
 
     def _waited(self, place: int) -> Mapping[int, Sequence[str]]:
-        """Return, by place, the axes on which the representative of `place` waits for it, the longest wait first."""
+        """Return the axes on which the representative of `place` waits for that of each other place, the longest wait first."""
         coming = Arrivals.of(self.replayed, self.timeline)
         asked = requests_of(self.trace, self.replayed, self.timeline, coming, place)
         waits, found = np.maximum(0, asked.met - np.maximum(asked.came, asked.since)), dict[int, Counter[str]]()
@@ -325,7 +325,7 @@ def time_trace(laying: TraceLayout, *, perturb: int = 0, delays: bool = False) -
     if delays:
         replayed, timeline = brief_replay(laying)
     else:
-        replayed = laying.build_graph(None if perturb else laying.domain())
+        replayed = laying.build_graph(None if perturb else laying.job_orbits())
         timeline = replay_timeline(laying, replayed)
     found = report(trace, replayed, timeline)
     wall_s = time.perf_counter() - began
@@ -348,6 +348,6 @@ def algorithms_of(services: Sequence[Service]) -> dict[str, str]:
 
 
 def _range(sizes: list[int]) -> str:
-    """Return sizes in bytes as a range in words."""
+    """Return a range of sizes in bytes as text, such as `4 B to 64 KiB`."""
     low, high = format_size(sizes[0]), format_size(sizes[-1])
     return low if low == high else f"{low} to {high}"

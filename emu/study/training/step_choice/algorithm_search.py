@@ -61,7 +61,7 @@ DescentResult = tuple[Mapping[Coordinate, str], float, Mapping[str, float]]
 
 
 class ServedStep(NamedTuple):
-    """One choice of algorithms for a step, with the time of the composed step."""
+    """One choice of algorithms for a step, the seconds of the composed step with it, and what it changes."""
 
     choice: Choice
     time_s: float  # seconds of the composed step
@@ -227,7 +227,7 @@ class AlgorithmSearch:
     def algorithms_of(self, asked: DistinctRequest, choice: Choice) -> list[AlgorithmOnDims]:
         """Return the algorithm of a request in each group that chooses; groups equal by symmetry count once."""
         request = asked.of_group(0)
-        return [choice.served(request._replace(ranks=ranks)) for ranks in self._groups(asked)]
+        return [choice.algorithm_for(request._replace(ranks=ranks)) for ranks in self._groups(asked)]
 
     @kept_by(lambda _, asked: asked.kind)
     def _groups(self, asked: DistinctRequest) -> list[tuple[int, ...]]:

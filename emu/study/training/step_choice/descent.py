@@ -29,7 +29,10 @@ class StepTime(NamedTuple):
 
 
 class Move(NamedTuple):
-    """A change of one coordinate to another of its options, and the seconds that the change alone adds to the step."""
+    """A change of one coordinate to another of its options, and the seconds that this change alone adds to the step.
+
+    A coordinate is a set of requests that get one option, which is an algorithm.
+    """
 
     costs_s: float
     coordinate: Coordinate
@@ -57,13 +60,13 @@ class Descent:
         if self.time_of(starts[0]).time_s <= self.good_enough_s:
             return starts[0], self.time_of(starts[0]).time_s
         by_time = sorted(starts, key=lambda start: self.time_of(start).time_s)
-        served, time_s = min(map(self._descend, (self._by_axis(by_time[0]), *by_time)), key=lambda each: each[1])
+        served, time_s = min(map(self._descend, (self._best_by_axis(by_time[0]), *by_time)), key=lambda each: each[1])
         while moved := self._joint_move(served, time_s):
             served, time_s = self._descend(moved)
         self.most = len(self.known) + len(self.options)
         return self._plainest(served, time_s)
 
-    def _by_axis(self, served: OptionByCoordinate) -> OptionByCoordinate:
+    def _best_by_axis(self, served: OptionByCoordinate) -> OptionByCoordinate:
         """Return the options after all coordinates of each axis were set to the one name that shortens the step most.
 
         The axis with the most exposed communication moves first. A coordinate that has no option of the name stays as it is.
@@ -87,7 +90,7 @@ class Descent:
         return served, time_s
 
     def _descend(self, served: OptionByCoordinate) -> tuple[OptionByCoordinate, float]:
-        """Return the options where single moves end, and the time of the step there."""
+        """Return the options at which no single move makes the step shorter, and the seconds of the step with them."""
         time_s, exposed_s = self.time_of(served)
         order = sorted(self.options, key=lambda c: (-exposed_s.get(c.axis, 0.0), -self.weight_s[c], c))
         while moved := self._single_move(served, time_s, order):
@@ -120,7 +123,7 @@ class Descent:
         return [move for move in moves if move.costs_s < NEVER]
 
     def _other_options(self, served: OptionByCoordinate, coordinate: Coordinate) -> list[Option]:
-        """Return the options of a coordinate but the present one."""
+        """Return the options for a coordinate other than the one that it has now."""
         return [option for option in self.options[coordinate] if option.name != served[coordinate].name]
 
     def _helps(self, served: OptionByCoordinate, time_s: float) -> bool:
@@ -154,5 +157,5 @@ def _joint_moves(moves: Sequence[Move]) -> Iterator[tuple[Move, ...]]:
 
 
 def _cost_s(moves: Sequence[Move]) -> float:
-    """Return the sum of what single moves cost, in seconds."""
+    """Return the sum of the seconds by which single moves make the step longer."""
     return sum(move.costs_s for move in moves)

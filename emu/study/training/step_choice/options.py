@@ -75,7 +75,7 @@ AlgorithmTime = tuple[float, float, str]
 
 @dataclass(frozen=True, eq=False)
 class ServedFabric:
-    """A topology with the NPU of each rank, and the choice of algorithms that serves requests there."""
+    """A topology with the NPU of each rank, and the choice of algorithms that serves the requests of a step there."""
 
     choice: Choice
     topology: Topology
@@ -92,7 +92,7 @@ class ServedFabric:
         return time_requests(requests, parts, self.topology, self.npus, self.launch_fs)
 
     def isolated(self, asked: DistinctRequest) -> IsolatedRequest:
-        """Return the time of one request without others, all its groups at one time; errors as in `isolated_times`."""
+        """Return the time of one request if nothing else runs, all its groups at one time; errors as in `isolated_times`."""
         return self.isolated_times([asked])[0]
 
     def algorithm(self, name: str) -> Option:
@@ -113,7 +113,10 @@ class ServedFabric:
         return Option(name, choose)
 
     def served_by(self, asked: DistinctRequest, option: Option) -> Self:
-        """Return the fabric with an option set for an open request; groups that it does not fit keep their algorithm."""
+        """Return a copy of the fabric in which an option (an algorithm) serves an open request.
+
+        Groups that the option does not fit keep their algorithm.
+        """
         chooser = step_chooser(self.choice.chooser, {Coordinate.of(asked.of_group(0)): option})
         return replace(self, choice=replace(self.choice, chooser=chooser))
 
@@ -179,7 +182,7 @@ class FreeRequests:
         return max(self.by_coordinate[coordinate], key=lambda q: q.size_bytes * self._count(q))
 
     def weight_s(self, coordinate: Coordinate) -> float:
-        """Return the time of a coordinate's requests at its busiest place, one after another, in seconds.
+        """Return the seconds that the requests of a coordinate take one after another at the busiest place of the pipeline.
 
         The time of each byte is taken to be the time of a byte of the heaviest request.
         """
@@ -204,7 +207,7 @@ class FreeRequests:
         return found
 
     def _count(self, asked: DistinctRequest) -> int:
-        """Return how often a request occurs in the step."""
+        """Return the number of times that a request occurs in the step."""
         return int(self.asked.counts[self._number[id(asked)]])
 
     @cached_property
@@ -238,5 +241,5 @@ def other_choosers(topology: Topology, dtype: str, npus: I64, ran: Chooser | Non
         ran: The chooser of the recorded run; None if there is none, or if it is not known.
     """
     libraries = {name: ChooserOnNpus(topology, dtype, npus=npus, name=name) for name, _ in LIBRARIES}
-    found: dict[str, Chooser] = {DEFAULTS: Choice().served, **libraries}
+    found: dict[str, Chooser] = {DEFAULTS: Choice().algorithm_for, **libraries}
     return found if ran is None else {**found, RAN: ran}

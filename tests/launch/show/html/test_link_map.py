@@ -112,7 +112,7 @@ def test_every_node_of_a_small_topology_lies_within_the_drawing_and_is_told():
     assert len(drawn.nodes) == topology.n_nodes
     for i, node in enumerate(drawn.nodes):
         kind = "" if i < topology.n_npus else switch_names(topology)[i - topology.n_npus]
-        assert node.told == topology.call(i) + f", {kind}" * (kind not in ("", "switch"))
+        assert node.told == topology.node_name(i) + f", {kind}" * (kind not in ("", "switch"))
         assert left < node.x < node.x + node.wide < left + wide
         assert top < node.y < node.y + node.high < top + high
         assert [line[3] for line in node.lines] == [str(i)]

@@ -128,7 +128,7 @@ def test_the_busiest_links_are_told_as_the_topology_has_them(seed):
     assert cells(table, "busy") == ([f"{100 * share:.1f} %" for share in timed.link_busy[rows]], timed.link_busy[rows].tolist())
     assert cells(table, "bandwidth")[1] == links.bandwidth_Bps[rows].tolist()
     for head, ends in (("from", links.src), ("to", links.dst)):
-        assert cells(table, head)[0] == [timed.topology.call(int(end)) for end in ends[rows]]
+        assert cells(table, head)[0] == [timed.topology.node_name(int(end)) for end in ends[rows]]
     titles = {each.dimension: each.title for each in link_classes(timed.topology)}
     assert cells(table, "tier")[0] == [titles[int(dimension)] for dimension in links.dimension[rows]]
     assert len(set(cells(table, "tier")[0])) > 1

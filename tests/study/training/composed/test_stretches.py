@@ -93,6 +93,21 @@ def test_with_less_room_fewer_events_are_laid_for_every_rank(share):
     assert all(len({*some[of[met == m]].tolist()}) == 1 for m in np.unique(met))
 
 
+@pytest.mark.parametrize("share", [0.2, 0.5])
+def test_with_less_room_the_stretches_that_last_longest_for_their_tasks_are_laid(share):
+    step = composed(wide(QUICK + 45))
+    bodies, timeline = step._composed(Sharing.FLOWS)
+    stretches = step._stretches
+    spans = covered(stretches.worth(bodies, timeline))
+    most = round(share * stretches._tasks(stretches.closer(bodies, timeline)))
+    some = stretches.closer(bodies, timeline, most)
+    within = spans.holding(bodies.began(timeline))
+    lasts = (spans.end - spans.start) / [stretches._tasks(within == i) for i in range(len(spans.start))]
+    is_laid = np.array([some[within == i].all() for i in range(len(spans.start))])
+    assert 3 < is_laid.sum() < len(is_laid) - 3
+    assert lasts[is_laid].min() >= lasts[~is_laid].max()
+
+
 def test_a_step_laid_with_all_ranks_throughout_is_the_whole_graph():
     """Megatron-LM's ranks of a stage do the same; the step is told of the ranks that end last, of which none is the first."""
     words, stack = "tp=2,dp=4,pp=2,clip=0,sharding=zero1", "software=megatron,dp=overlapped"
@@ -105,7 +120,7 @@ def test_a_step_laid_with_all_ranks_throughout_is_the_whole_graph():
     assert timeline.end_s == pytest.approx(whole.timeline.end_s, rel=1e-9)
     told = report(laid.requests_by_place.trace, laid.replayed(timeline, (), ()), timeline)
     assert told.step_time_s == timeline.end_s
-    assert laid._last(timeline).any()
+    assert laid._last_ranks(timeline).any()
 
 
 def test_spans_are_one_where_they_meet_or_are_near():

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from emu.collective.algorithm import AlgorithmOnDims
-from emu.study.training.step_choice.descent import Descent, Move, StepTime, _axis_moves
+from emu.study.training.step_choice.descent import Descent, Move, StepTime, _axis_moves, _joint_moves
 from emu.study.training.step_choice.options import Coordinate, Option, pareto_front
 
 ALONE = Option("each alone", lambda _: None)
@@ -142,3 +142,20 @@ def test_the_twelve_cheapest_moves_of_a_whole_axis_are_tried_and_no_more():
     tried = _axis_moves([alone, *moves])
     assert [several[0].coordinate.axis for several in tried] == list("abcdefghijkl")
     assert all(len(several) == 2 for several in tried)
+
+
+def test_of_joint_moves_the_cheapest_are_tried_first_and_never_two_of_one_coordinate():
+    """Trials of each number of coordinates are as many as docs/model.md says, and the cheapest of all."""
+    every = [Coordinate(name, "all_reduce", 1) for name in "abcdefghij"]
+    moves = [
+        Move((7.3 * i) % 10, each, Option(name, lambda _: None)) for i, each in enumerate(every) for name in ("ring", "tree")
+    ]
+    found = list(_joint_moves(moves))
+    for size in (2, 3):
+        several = [joint for joint in found if len(joint) == size]
+        costs = [sum(move.costs_s for move in joint) for joint in several]
+        assert costs == sorted(costs)
+        assert all(len({move.coordinate for move in joint}) == size for joint in several)
+        cheapest = sorted({(7.3 * i) % 10 for i in range(10)})[:size]
+        assert costs[: 2**size] == pytest.approx([sum(cheapest)] * 2**size)  # each of them by ring or by tree
+    assert [len(joint) for joint in found] == sorted(len(joint) for joint in found)
