@@ -35,7 +35,7 @@ class CollectiveJob(NamedTuple):
     """A collective to be timed: its schedule, sizes, topology, and the NPUs of its ranks."""
 
     op: Operation
-    plan: Schedule
+    schedule: Schedule
     elements: int  # of the operation's size
     item_bytes: int  # of an element
     topology: Topology
@@ -45,9 +45,11 @@ class CollectiveJob(NamedTuple):
 
     def on_fabric(self) -> FabricJob:
         """Return the job in the form that the fabric needs: the bytes of each slot, and the node of each participant."""
-        sizes, overhead_fs = slot_bytes(self.op, self.plan, self.elements, self.item_bytes), self.send_overhead_fs
-        nodes = with_helpers(self.topology, self.placement, self.plan.helpers)
-        return FabricJob(self.plan, sizes, self.topology, nodes, send_overhead_fs=overhead_fs, name=self.name or self.op.name)
+        sizes, overhead_fs = slot_bytes(self.op, self.schedule, self.elements, self.item_bytes), self.send_overhead_fs
+        nodes = with_helpers(self.topology, self.placement, self.schedule.helpers)
+        return FabricJob(
+            self.schedule, sizes, self.topology, nodes, send_overhead_fs=overhead_fs, name=self.name or self.op.name
+        )
 
     @contextmanager
     def name_even_sizes(self) -> Iterator[None]:
@@ -55,7 +57,7 @@ class CollectiveJob(NamedTuple):
         try:
             yield
         except UnevenError as error:
-            counts = even_counts(self.op, self.plan, self.elements)
+            counts = even_counts(self.op, self.schedule, self.elements)
             near = " or ".join(f"{even * self.item_bytes} B" for even in counts) or "fewer ranks"
             what = f"{self.elements * self.item_bytes} B do not cut evenly among {self.op.n_ranks} ranks"
             raise RowsError(f"{error.name}: {what}, {error.needed}; take {near}") from None
@@ -86,24 +88,24 @@ def spread_collective(job: CollectiveJob, seeds: int) -> Spread | None:
         return spread(graph, seeds)
 
 
-def even_counts(op: Operation, plan: Schedule, count: int) -> list[int]:
+def even_counts(op: Operation, schedule: Schedule, count: int) -> list[int]:
     """Return the nearest sizes in elements, at most one below `count` and one above, whose slots translations keep equal."""
-    parts, moved = plan.n_slots // op.n_blocks, plan.n_slots // plan.n_ranks**plan.slot_digits
+    parts, moved = schedule.n_slots // op.n_blocks, schedule.n_slots // schedule.n_ranks**schedule.slot_digits
     pieces = parts // gcd(parts, moved)  # of a block, that translations bring to one another
-    step = op.blocks_in_size * (sum(plan.shares) if plan.shares and pieces > 1 else pieces)
-    if not invariant(slot_bytes(op, plan, step, 1), plan.translations):
+    step = op.blocks_in_size * (sum(schedule.shares) if schedule.shares and pieces > 1 else pieces)
+    if not invariant(slot_bytes(op, schedule, step, 1), schedule.translations):
         return []
     return [c for c in (count // step * step, count // step * step + step) if c]
 
 
-def slot_bytes(op: Operation, plan: Schedule, count: int, item_bytes: int) -> I64:
+def slot_bytes(op: Operation, schedule: Schedule, count: int, item_bytes: int) -> I64:
     """Return [K] the bytes of each slot; equal sizes are a view of one number, because slots may be billions."""
     blocks = op.block_counts(count)
-    if blocks.min() != blocks.max() or plan.n_slots % len(blocks):
-        return divide_blocks(blocks, plan.n_slots, plan.shares).count * item_bytes
-    parts = divide_blocks(blocks[:1], plan.n_slots // len(blocks), plan.shares).count * item_bytes
+    if blocks.min() != blocks.max() or schedule.n_slots % len(blocks):
+        return divide_blocks(blocks, schedule.n_slots, schedule.shares).count * item_bytes
+    parts = divide_blocks(blocks[:1], schedule.n_slots // len(blocks), schedule.shares).count * item_bytes
     if parts.min() == parts.max():
-        return np.broadcast_to(parts[0], plan.n_slots)
+        return np.broadcast_to(parts[0], schedule.n_slots)
     return np.tile(parts, len(blocks))
 
 
@@ -144,8 +146,8 @@ def time_bound(job: CollectiveJob, most: int = MAX_ROWS) -> TimeBound:
         InputError: As `time_collective`.
     """
     placed = job.on_fabric()
-    plan, topology = job.plan, job.topology
-    if plan.by_rank:
+    schedule, topology = job.schedule, job.topology
+    if schedule.by_rank:
         with job.name_even_sizes():
             laid = place_schedule(placed, Joins.NONE)
         where = topology, laid.npus[0], [laid]
@@ -153,11 +155,11 @@ def time_bound(job: CollectiveJob, most: int = MAX_ROWS) -> TimeBound:
             return TimeBound(messages)
         messages = _count(laid, domain := orbits_of_job(*where))
         return TimeBound(messages, busiest_fs(laid, domain)) if messages <= most else TimeBound(messages)
-    messages = message_count(plan)
+    messages = message_count(schedule)
     if messages > most:
         return TimeBound(messages)
-    nodes, sizes = placed.nodes[0], np.concatenate((placed.slot_bytes, placed.slot_bytes[list(plan.temps)]))
-    return TimeBound(messages, _busiest_fs(plan, sizes, topology, nodes), chain_fs(plan, sizes, topology, nodes))
+    nodes, sizes = placed.nodes[0], np.concatenate((placed.slot_bytes, placed.slot_bytes[list(schedule.temps)]))
+    return TimeBound(messages, _busiest_fs(schedule, sizes, topology, nodes), chain_fs(schedule, sizes, topology, nodes))
 
 
 def _count(laid: PlacedSchedule, domain: JobOrbits | None) -> int:
@@ -165,22 +167,22 @@ def _count(laid: PlacedSchedule, domain: JobOrbits | None) -> int:
     return len(laid.classes.messages.src) * len(laid.copies(domain).first)
 
 
-def _busiest_fs(plan: Schedule, sizes: I64, topology: Topology, nodes: I64) -> float:
+def _busiest_fs(schedule: Schedule, sizes: I64, topology: Topology, nodes: I64) -> float:
     """Return the ticks of the busiest link at full rate, from every row."""
-    sent = np.flatnonzero((plan.src != plan.dst) & (sizes[plan.slot] > 0))
-    n, channels = plan.n_participants, _channels(plan)
-    ends = (plan.src[sent].astype(np.int64) * n + plan.dst[sent]) * channels + plan.channel[sent]
+    sent = np.flatnonzero((schedule.src != schedule.dst) & (sizes[schedule.slot] > 0))
+    n, channels = schedule.n_participants, _channels(schedule)
+    ends = (schedule.src[sent].astype(np.int64) * n + schedule.dst[sent]) * channels + schedule.channel[sent]
     pairs, number = distinct(ends, n * n * channels)
     (src, dst), channel = np.divmod(pairs // channels, n), pairs % channels
     ways = routes_of_pairs(topology, (nodes[src], nodes[dst], channel))
-    crossing = np.bincount(number, sizes[plan.slot[sent]], len(pairs))
+    crossing = np.bincount(number, sizes[schedule.slot[sent]], len(pairs))
     carried = np.bincount(ways.link, np.repeat(crossing, np.diff(ways.start)) * ways.weight, len(topology.links))
     return float((carried / ways.capacity_Bps).max(initial=0.0)) * TICKS_PER_S
 
 
-def _channels(plan: Schedule) -> int:
+def _channels(schedule: Schedule) -> int:
     """Return a number above all channels that a schedule uses."""
-    return int(plan.channel.max(initial=0)) + 1
+    return int(schedule.channel.max(initial=0)) + 1
 
 
 def claimed_fs(found: Algorithm, shape: Shape, topology: Topology) -> float:
@@ -235,23 +237,23 @@ def _quickest_fs(topology: Topology) -> float:
     return float(least_between_fs(links.latency_fs, links.src < n, links.dst < n))
 
 
-def chain_fs(plan: Schedule, sizes: I64, topology: Topology, nodes: I64) -> float:
+def chain_fs(schedule: Schedule, sizes: I64, topology: Topology, nodes: I64) -> float:
     """Return a lower bound in ticks: the longest chain of dependent messages, each timed without other messages.
 
     A message waits for all its slots, and until the messages of its queue in earlier rounds have left. So no fabric whose
     links are shared is quicker.
 
     Args:
-        plan: The schedule, with every row stored.
+        schedule: The schedule, with every row stored.
         sizes: [K] the bytes of each slot, with temporary slots.
         topology: The topology on which it runs.
         nodes: [P] the node of each participant.
     """
-    if plan.n_participants * len(sizes) > _MOST_SLOTS:
+    if schedule.n_participants * len(sizes) > _MOST_SLOTS:
         return 0.0
-    of_row, reads, writes, round_of, messages = _messages(plan, sizes, topology, nodes)
+    of_row, reads, writes, round_of, messages = _messages(schedule, sizes, topology, nodes)
     firsts, queues, body_fs, alpha_fs = messages
-    held, left = np.zeros(plan.n_participants * len(sizes)), np.zeros(int(queues.max(initial=0)) + 1)
+    held, left = np.zeros(schedule.n_participants * len(sizes)), np.zeros(int(queues.max(initial=0)) + 1)
     rows = np.flatnonzero(np.diff(round_of, append=-1))
     low, m = 0, 0
     for high in (rows + 1).tolist():
@@ -266,18 +268,18 @@ def chain_fs(plan: Schedule, sizes: I64, topology: Topology, nodes: I64) -> floa
     return float(held.max(initial=0.0))
 
 
-def message_count(plan: Schedule) -> int:
+def message_count(schedule: Schedule) -> int:
     """Return the number of messages of a schedule that stores every row, with slots of no bytes."""
-    new = plan.src != plan.dst  # leaves its rank, and is not of the message of the row before
+    new = schedule.src != schedule.dst  # leaves its rank, and is not of the message of the row before
     same: Bool = np.ones(max(len(new) - 1, 0), np.bool_)
-    for each in (plan.round_column(), plan.src, plan.dst, plan.channel):
+    for each in (schedule.round_column(), schedule.src, schedule.dst, schedule.channel):
         same &= each[1:] == each[:-1]
     new[1:] &= ~same
     return int(np.count_nonzero(new))
 
 
 def _messages(
-    plan: Schedule, sizes: I64, topology: Topology, nodes: I64
+    schedule: Schedule, sizes: I64, topology: Topology, nodes: I64
 ) -> tuple[I64, I64, I64, I32, tuple[I64, I64, F64, F64]]:
     """Return the messages of a schedule in order, without slots of no bytes.
 
@@ -288,9 +290,9 @@ def _messages(
         each message its first row, the number of its queue (sender, channel), its ticks at the full rate of its route, and
         those of its latency.
     """
-    rows = np.flatnonzero(sizes[plan.slot] > 0)
-    src, dst, channel = (c[rows].astype(np.int64) for c in (plan.src, plan.dst, plan.channel))
-    slot, written, round_of = plan.slot[rows], plan.written_slot[rows], plan.round_column()[rows]
+    rows = np.flatnonzero(sizes[schedule.slot] > 0)
+    src, dst, channel = (c[rows].astype(np.int64) for c in (schedule.src, schedule.dst, schedule.channel))
+    slot, written, round_of = schedule.slot[rows], schedule.written_slot[rows], schedule.round_column()[rows]
     inside = np.where(src == dst, 1, 0)
     ends = np.stack((round_of, src, dst, channel))
     new = np.ones(len(rows), np.bool_)
@@ -298,7 +300,7 @@ def _messages(
     first = np.flatnonzero(new)
     of_row = np.cumsum(new) - 1
     bytes_of = np.add.reduceat(sizes[slot], first) if len(first) else np.zeros(0)
-    n, channels = plan.n_participants, _channels(plan)
+    n, channels = schedule.n_participants, _channels(schedule)
     alpha_fs, fs_per_byte = _latency_and_byte_time(
         (src[first] * n + dst[first]) * channels + channel[first], (n, channels), topology, nodes
     )

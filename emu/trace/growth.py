@@ -15,7 +15,7 @@ import numpy as np
 
 from emu.arrays import I64, column
 from emu.errors import InputError, must_be
-from emu.trace.steps import is_whole
+from emu.trace.steps import is_whole_script
 from emu.trace.trace import Events, Group, Kind, Trace
 
 _DATA = {"dp", "edp", "ddp", "fsdp", "data"}  # words in the names of axes whose groups grow
@@ -57,7 +57,7 @@ def growth_notes(trace: Trace, *, as_measured: bool) -> tuple[str, ...]:
         return ()
     rank_has = "each rank has the batch and the shard of states that a rank had there, and does as much with them"
     notes = [f"data parallelism grew from the {recorded} ranks of the trace: {rank_has}"]
-    if is_whole(trace):
+    if is_whole_script(trace):
         notes.append(
             f"{_UNTOLD}: what is gathered or scattered in set-up, where the part of each rank stays, grew as in a step"
         )
@@ -163,7 +163,7 @@ class _Growth:
         what = f"event {row} of rank {rank} ({name} of {count} on {group.axis or 'all ranks'})"
         if _has_equal_blocks(events, row):
             return
-        untold = f"; {_UNTOLD}: let it call optimizer.step()" if is_whole(self._old) else ""
+        untold = f"; {_UNTOLD}: let it call optimizer.step()" if is_whole_script(self._old) else ""
         if name not in (*_WHOLE, *_SHARDED):
             raise InputError(
                 f"replay: --ranks: {what} has a part for each of {members} ranks, whose sizes nobody knows for more{untold}"

@@ -158,6 +158,6 @@ def has_steps(trace: Trace) -> bool:
     return count_steps(trace) > 0
 
 
-def is_whole(trace: Trace) -> bool:
+def is_whole_script(trace: Trace) -> bool:
     """Return whether the trace has one step only, which is the whole script rather than a training step."""
     return _WHOLE in trace.meta

@@ -8,7 +8,7 @@ import click
 from emu.errors import must_be
 from launch.cli.options import common
 from launch.cli.options.files import INPUT, OutputFile
-from launch.cli.options.output import show
+from launch.cli.options.output import ask_and_save
 from launch.cli.options.question_options import QuestionOptions
 from launch.front.exhibits import show_collective, show_topology
 
@@ -46,7 +46,7 @@ def _topology(**options: Any) -> int:
     if options["route"] is not None and options["png"] is not None:
         shown = str(options["png"])
         raise must_be("show topology", "--png", "left out where --route is given", shown, "routes are shown as text")
-    return show(show_topology, options)
+    return ask_and_save(show_topology, options)
 
 
 @show_command.command("collective")
@@ -65,7 +65,7 @@ def _collective(**options: Any) -> int:
     emu show collective all_reduce ring --ranks 4
     emu show collective all_reduce direct --ranks 8 --png direct.png
     """
-    return show(show_collective, options)
+    return ask_and_save(show_collective, options)
 
 
 @show_command.command("timeline")
@@ -83,7 +83,7 @@ def _timeline(**options: Any) -> int:
     emu show timeline ddp.trace --topology ub-mesh:board --png ddp.png
     """
     timelines = importlib.import_module("launch.front.timelines")  # only here, as it loads what times a step
-    return show(timelines.show_timeline, options)
+    return ask_and_save(timelines.show_timeline, options)
 
 
 @show_command.command("fabric-run")
@@ -112,4 +112,4 @@ def _fabric_run(**options: Any) -> int:
     emu show fabric-run ddp.trace --topology fat-tree:radix=8 --network roce --html run.html
     """
     fabric_runs = importlib.import_module("launch.front.fabric_runs")  # only here, as it loads what times a step
-    return show(fabric_runs.show_fabric_run, options)
+    return ask_and_save(fabric_runs.show_fabric_run, options)

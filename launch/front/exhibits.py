@@ -24,7 +24,7 @@ from emu.topology.topology import Topology
 from emu.trace.trace import Trace
 from emu.units import format_size
 from launch.front.inputs import TopologyLike, build_topology, grid_of, question
-from launch.front.result import Result, late
+from launch.front.result import Result, lazy
 from launch.show.text.collective_table import MOST_RANKS, round_lines
 from launch.show.text.table import table
 from launch.show.text.topology_facts import find_node, link_classes, routes_as_json, routes_table, topology_rows
@@ -162,10 +162,10 @@ def draw(value: object) -> "ShownFigure":
         InputError: a value of this type has no picture.
     """
     if isinstance(value, Topology):
-        drawn: ShownFigure = late("topology_picture:picture")(value, summary(value))
+        drawn: ShownFigure = lazy("topology_picture:picture")(value, summary(value))
     elif isinstance(value, Schedule):
         title = f"{value.n_ranks} ranks: {value.n_rounds} rounds, {value.n_rows} slots sent"
-        drawn = late("chart.algorithm_chart:round_figure")(value, title)
+        drawn = lazy("chart.algorithm_chart:round_figure")(value, title)
     else:
         mend = "draw a Topology or a Schedule, or use `.plot()` of an answer"
         raise InputError(f"draw: a {type(value).__name__} has no picture; {mend}")

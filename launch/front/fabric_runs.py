@@ -14,12 +14,12 @@ from emu.study.fabric_run import FabricRun, PortUse, collective_run, trace_run
 from emu.study.measure.bench import next_case
 from emu.study.measure.request import BenchRequest, place_bench
 from emu.study.pause_tree import PauseTree
-from emu.study.training.composed.software_costs import topology_under
+from emu.study.training.composed.software_costs import costed_topology
 from emu.study.training.step.packet_step import packet_replay
 from emu.topology.topology import Topology
 from emu.units import format_size, parse_size, seconds
-from launch.front.inputs import DeviceLike, Topologies, Words, calls_of, grid_of, question, several, topologies_of
-from launch.front.result import Result, late
+from launch.front.inputs import DeviceLike, Topologies, Words, grid_of, overheads_of, question, several, topologies_of
+from launch.front.result import Result, lazy
 from launch.front.steps.replays import TraceLike, named_trace, timed_replays
 from launch.front.steps.timed_steps import TraceTiming
 from launch.show.blocks import Page
@@ -56,7 +56,7 @@ class PacketPorts(Result[PortUse], drawn_by="chart.queue_chart:queue_figure"):
 
     def page(self) -> Page:
         """Return the report as a page: queues and pauses over time on the drawing of the topology, and the picture."""
-        made: Page = late("html.queue_page:queue_page")(self.found, self.rows)
+        made: Page = lazy("html.queue_page:queue_page")(self.found, self.rows)
         return made
 
 
@@ -122,7 +122,7 @@ def show_fabric_run(
         if device is not None:
             raise must_be(_WHERE, "--device", "left out where a collective is shown", str(device), "it computes nothing")
         request = _request(what, algorithm, size, ranks, grid_of(dims), dtype)
-        found = _collective(request, topology_under(calls_of(stack), _one(topologies_of(topology))), packets)
+        found = _collective(request, costed_topology(overheads_of(stack), _one(topologies_of(topology))), packets)
     else:
         for flag, value in (("--size", size), ("--ranks", ranks), ("--dims", dims or None)):
             if value is not None:

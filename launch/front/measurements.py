@@ -16,11 +16,11 @@ from emu.fabric.packet_fabric import engine_choice
 from emu.study.job_pool import JobPool
 from emu.study.measure.bench import BenchRow, UntimedRow, best_rows, compare, comparison_order, measure
 from emu.study.measure.request import BenchRequest, PlacedBench, place_bench, sizes_between
-from emu.study.training.composed.software_costs import topology_under
+from emu.study.training.composed.software_costs import costed_topology
 from emu.topology.topology import Topology
 from emu.units import parse_size, parse_time
 from launch.clusters import ClusterOptions, pool_and_cluster
-from launch.front.inputs import Topologies, algorithm_choice, calls_of, grid_of, question, topologies_of
+from launch.front.inputs import Topologies, algorithm_words, grid_of, overheads_of, question, topologies_of
 from launch.front.result import Result
 from launch.show.progress import itself, late_notice, with_progress
 from launch.show.text.collective_table import bench_report, bench_text, compare_lines
@@ -149,8 +149,8 @@ def bench(
         RunError: a rank failed.
     """
     pool, where = pool_and_cluster("emu bench", workers, cluster, ray_address, ranks_per_actor, ray_options)
-    under = calls_of(stack)
-    [name] = [algorithm] if algorithm else algorithm_choice((), under)
+    under = overheads_of(stack)
+    [name] = [algorithm] if algorithm else algorithm_words((), under)
     if name == EVERY and cluster != "local":
         raise must_be("bench", "--algorithm", "auto or a name where --cluster is given", name, "`all` moves no data")
     if name != EVERY and workers == "ray":
@@ -175,7 +175,7 @@ def bench(
     request.engine.check_on(built)
     for each in built:
         _check_axes(each, request.axes)
-    placed = [place_bench(topology_under(under, each), request) for each in built]
+    placed = [place_bench(costed_topology(under, each), request) for each in built]
     return _compared(placed, pool) if name == EVERY else _measured(placed, where, timing_only=timing_only)
 
 

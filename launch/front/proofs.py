@@ -17,7 +17,7 @@ from emu.study.prove.verify import PROCESSES, RANKS, VerificationRow, ranks_to, 
 from emu.study.prove.verify import verify as verified
 from launch.clusters import ClusterOptions, pool_and_cluster
 from launch.front.inputs import grid_of, question, several
-from launch.front.result import PICTURES, Result, late
+from launch.front.result import PICTURES, Result, lazy
 from launch.show.progress import itself, with_progress
 from launch.show.text.collective_table import fault_line, proof_lines
 
@@ -83,7 +83,7 @@ class Verification(Result[VerificationRow], files=PICTURES):
             if row.fault is not None and row.fault.round >= 0:
                 title = f"{_case_text(row, shape)}\n{_reason(row, shape)}"
                 schedule, *_ = subject(found, shape, _root(row))
-                drawn: Figure = late("chart.algorithm_chart:round_figure")(schedule, title, row.fault.round)
+                drawn: Figure = lazy("chart.algorithm_chart:round_figure")(schedule, title, row.fault.round)
                 return drawn
         raise InputError("verify: no round fails, so that there is no picture")
 

@@ -17,7 +17,7 @@ from emu.study.planning.search.results import ResultCache
 from launch.clusters import job_pool
 from launch.data.fitted import read_fitted, write_fit, write_fitted
 from launch.front.inputs import cache_folder, question
-from launch.front.result import PICTURES, Result, late
+from launch.front.result import PICTURES, Result, lazy
 from launch.papers import torchtitan
 from launch.papers.catalogue import PAPERS
 from launch.papers.kernels import report as kernels
@@ -203,7 +203,7 @@ def check_figure(source: str, figure: str | None) -> None:
 
 def _drawn(paper: Paper, figure: str) -> "Figure":
     """Return the picture of a figure of a paper: Emu's values, and the printed ones as far as the paper's module has them."""
-    drawn: Figure = late("chart.paper_chart:picture")(paper.figures[figure](paper))
+    drawn: Figure = lazy("chart.paper_chart:picture")(paper.figures[figure](paper))
     return drawn
 
 

@@ -1,6 +1,6 @@
 """The answer to a question: rows that print, draw and save themselves.
 
-The command line prints and saves answers, and notebooks show them; both take them from the functions of this room.
+The command line prints and saves answers, and notebooks show them; both take them from the functions of `launch.front`.
 """
 
 import difflib
@@ -37,7 +37,7 @@ class TraceOutput:
     through: Callable[[Path, Callable[[Path], object]], object]  # takes the file, and the function that writes to it
 
 
-def late(name: str) -> Callable[..., Any]:
+def lazy(name: str) -> Callable[..., Any]:
     """Return a function of `launch.show`, given as `module:function`, imported only now because that is slow."""
     module, _, function = name.partition(":")
     found: Callable[..., Any] = getattr(importlib.import_module(f"launch.show.{module}"), function)
@@ -59,7 +59,7 @@ class Result(Sequence[R], Generic[R]):
     rows: tuple[R, ...]
 
     FILES: ClassVar[tuple[str, ...]] = (".json", ".jsonl", ".csv", ".html")  # the endings that `save` knows
-    _drawn_by: ClassVar[str] = ""  # the function that draws the picture, as `late` takes it; "": there is none
+    _drawn_by: ClassVar[str] = ""  # the function that draws the picture, as `lazy` takes it; "": there is none
 
     def __init_subclass__(cls, drawn_by: str = "", files: Sequence[str] = ()) -> None:
         """Set the function that draws the picture of a kind of answers, and the further endings that `save` knows."""
@@ -117,7 +117,7 @@ class Result(Sequence[R], Generic[R]):
         """
         if not self._drawn_by:
             raise InputError(f"{type(self).__name__}: has no picture; print it, or take its rows")
-        drawn: Figure = late(self._drawn_by)(*self._shown())
+        drawn: Figure = lazy(self._drawn_by)(*self._shown())
         return drawn
 
     def _shown(self) -> tuple[Any, ...]:
@@ -135,14 +135,14 @@ class Result(Sequence[R], Generic[R]):
         """
         if ax is None:
             return self.figure().axes[0]
-        with late("canvas:drawing_into")(ax):
+        with lazy("canvas:drawing_into")(ax):
             self.figure()
         return ax
 
     def page(self) -> Page:
         """Return the report as a page of HTML: the picture, where there is one, and the text."""
         said = (inspect.getdoc(type(self)) or "").partition("\n")[0].rstrip(".")
-        made: Page = late("html.page:answer_page")(said, self.text(), self._drawn())
+        made: Page = lazy("html.page:answer_page")(said, self.text(), self._drawn())
         return made
 
     def _drawn(self) -> "Figure | None":
@@ -182,11 +182,11 @@ class Result(Sequence[R], Generic[R]):
 
     def save_picture(self, path: Path) -> None:
         """Write the picture."""
-        late("canvas:save")(self.figure(), path)
+        lazy("canvas:save")(self.figure(), path)
 
     def save_html(self, path: Path) -> None:
         """Write the report."""
-        write_file("--html", path, late("html.page:html_of")(self.page()).encode())
+        write_file("--html", path, lazy("html.page:html_of")(self.page()).encode())
 
     def __repr__(self) -> str:
         return self.text()
@@ -195,7 +195,7 @@ class Result(Sequence[R], Generic[R]):
         """Return the report for a notebook: the page in a frame of its own; the text where it has nothing more."""
         if type(self).page is Result.page and PICTURES[0] not in self.FILES:
             return f"<pre>{html.escape(self.text())}</pre>"
-        source = html.escape(late("html.page:html_of")(self.page()), quote=True)
+        source = html.escape(lazy("html.page:html_of")(self.page()), quote=True)
         return f'<iframe srcdoc="{source}" onload="{_SHRINK}" style="width:100%;height:{_FRAME_PX}px;border:0"></iframe>'
 
     def __getattr__(self, name: str) -> Any:

@@ -100,7 +100,7 @@ def few_lanes(timed: TimedTrace) -> Iterator[Lane]:
         carried = np.isin(replayed.link, replayed.graph.hop_link)
         first = np.unique(replayed.link, return_index=True)[1]
         first = first[carried[first]]
-        most = first[np.argsort(-timed.shares[first], kind="stable")][:MOST_LINKS]
+        most = first[np.argsort(-timed.link_busy[first], kind="stable")][:MOST_LINKS]
         yield from _link_lanes(replayed, timeline, timed.topology, sorted(most.tolist()))
 
 

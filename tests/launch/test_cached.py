@@ -46,8 +46,8 @@ def step_s(emu, tmp_path, monkeypatch):
     """Return a function that tells what a plan takes by the files that are there, and how much of that had to be timed."""
     monkeypatch.chdir(tmp_path)
     jobs = []
-    real = results.Timer.__call__
-    monkeypatch.setattr(results.Timer, "__call__", lambda timer, job: jobs.append(job) or real(timer, job))
+    real = results.JobWorker.__call__
+    monkeypatch.setattr(results.JobWorker, "__call__", lambda timer, job: jobs.append(job) or real(timer, job))
     monkeypatch.setattr("launch.front.steps.searches._PROCESSES", 1)
     for name, text in FILES.items():
         Path(name).write_text(text)
@@ -110,7 +110,7 @@ def test_a_plan_of_a_model_is_that_of_its_shards_as_they_are(tmp_path):
     """A file that is imported may have other shards and the same operators."""
     model = MODELS.find("llama-tiny")
     fewer = {path: style for path, style in model.shards.items() if "attention" not in path}
-    request = replace(asked("own-model", 4, 4, 64, "pytorch", best=1), given="tp=4,recompute=none")
+    request = replace(asked("own-model", 4, 4, 64, "pytorch", top=1), given="tp=4,recompute=none")
 
     def searched(shards, kept):
         MODELS.file("own-model", replace(model, name="own-model", shards=shards))

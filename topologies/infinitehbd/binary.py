@@ -18,8 +18,8 @@ from emu.topology.catalogue import Count, Invariants, Latency, topology
 from emu.topology.topology import Circuits, Routes, Topology, check_link_count
 from emu.topology.usable_npus import usable_in_blocks
 from emu.units import format_time, seconds
+from topologies.infinitehbd.ocstrx_bundles import LOOPBACK, bundle, bundles, states
 from topologies.infinitehbd.ocstrx_plan import TURN, OcstrxPlan, OcstrxRates
-from topologies.infinitehbd.orchestration import LOOPBACK, bundle, bundles, states
 from topologies.infinitehbd.ring_line import SOURCE, with_dcn
 
 

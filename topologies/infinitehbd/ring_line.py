@@ -7,7 +7,7 @@ its ring, cable n R + i from GPU i to the DCN. Letters: P pairs, q places in the
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,8 +20,10 @@ from emu.topology.placement import healthy_units
 from emu.topology.removal import remove_parts
 from emu.topology.topology import FailedParts, Reaction, Routes, Topology, check_link_count
 from emu.units import format_bandwidth, format_time, seconds
+from topologies.infinitehbd.gpu_rings import rings
+from topologies.infinitehbd.ocstrx_bundles import blocked_distance, bundles, fibres
 from topologies.infinitehbd.ocstrx_plan import OCSTRX, TURN, All, Nodes, OcstrxPlan, OcstrxRates, Taper, draw
-from topologies.infinitehbd.orchestration import blocked_distance, bundles, fibres, orchestrate, rings, usable_gpus
+from topologies.infinitehbd.orchestration import orchestrate, usable_gpus
 
 TIERS = ("copper", "loopback", "fibre", "DCN", "uplink of a ToR")
 
@@ -94,7 +96,7 @@ def build(plan: OcstrxPlan, faulty: tuple[int, ...], job: int, groups: I64 | Non
         _rules(plan, len(faulty), len(groups)),
         router=partial(_route, plan, np.argsort(order), joined),
         placer=partial(healthy_units, order[:joined].reshape(-1, plan.tp)),  # more rings would be another configuration
-        usable_counter=partial(usable_gpus, plan),
+        usable_counter=partial(usable_gpus, plan),  # it lays rings anew around the faults of each state, whatever is lit here
         fault_handler=partial(_repair, plan, lambda nodes: build(plan, tuple(sorted({*faulty, *nodes})), job)),
     )
 
@@ -234,12 +236,17 @@ class RingSettings:
     taper: Taper = 0
 
 
-_Plan = tuple[OcstrxPlan, RingSettings]
+class _PlannedRings(NamedTuple):
+    """The sizes of a system, and the settings of the rings that a job has."""
+
+    plan: OcstrxPlan
+    settings: RingSettings
 
 
-def _invariants(lit: _Plan) -> Invariants:
+def _invariants(planned_rings: _PlannedRings) -> Invariants:
     """Return the invariants: every GPU has a link to each side and one to the DCN."""
-    npus, rates, tors = lit[0].npus, lit[0].rates, lit[0].tors if lit[0].taper else 0
+    plan = planned_rings.plan
+    npus, rates, tors = plan.npus, plan.rates, plan.tors if plan.taper else 0
     return Invariants(
         4 * npus + 2 * tors,
         3,
@@ -252,10 +259,10 @@ def _invariants(lit: _Plan) -> Invariants:
     )
 
 
-def _build(lit: _Plan) -> Topology:
+def _build(planned_rings: _PlannedRings) -> Topology:
     """Return the topology of a plan and the settings of its rings."""
-    plan, asked = lit
-    return build(plan, asked.faulty, asked.job)
+    plan, settings = planned_rings
+    return build(plan, settings.faulty, settings.job)
 
 
 @planned(
@@ -274,10 +281,10 @@ def _build(lit: _Plan) -> Topology:
     ),
     full=("", "dims=8x128x2x4", "dims=4x128x2x8", "dims=128x128x2x4", "dims=64x128x2x8"),
 )
-def ring(asked: RingSettings, rates: OcstrxRates) -> _Plan:
+def ring(asked: RingSettings, rates: OcstrxRates) -> _PlannedRings:
     """Join nodes by fibres to those up to K away on either side, lit as rings of TP GPUs around faults: the K-hop ring."""
     plan = OcstrxPlan("infinitehbd", asked.dims, asked.k, asked.tp, rates, turn_fs=asked.reconfiguration, taper=asked.taper)
-    return plan, asked
+    return _PlannedRings(plan, asked)
 
 
 @planned(
@@ -288,7 +295,8 @@ def ring(asked: RingSettings, rates: OcstrxRates) -> _Plan:
     examples=("dims=1x8x2x4,k=2,tp=16", "dims=1x4x2x4,tp=8,faulty=0+7", "dims=1x5x1x8,k=4,tp=40"),
     full=("", "dims=4x128x2x8"),
 )
-def line(asked: RingSettings, rates: OcstrxRates) -> _Plan:
+def line(asked: RingSettings, rates: OcstrxRates) -> _PlannedRings:
     """Join nodes as the K-hop ring does, but without the fibres from the last nodes to the first: the K-hop line."""
     turn, taper = asked.reconfiguration, asked.taper
-    return OcstrxPlan("infinitehbd:line", asked.dims, asked.k, asked.tp, rates, False, turn_fs=turn, taper=taper), asked
+    plan = OcstrxPlan("infinitehbd:line", asked.dims, asked.k, asked.tp, rates, False, turn_fs=turn, taper=taper)
+    return _PlannedRings(plan, asked)

@@ -29,7 +29,7 @@ class DeviceQueues:
     """
 
     def __init__(self, tempo: Tempo, n_ranks: int, park_until: Callable[[int, float], None]) -> None:
-        self._tempo, self._device = tempo, tempo.device.over(n_ranks)
+        self._tempo, self._device = tempo, tempo.device.for_ranks(n_ranks)
         self._park_until = park_until
         self._takes_s: dict[Operator, float] = {}
         self.speed = np.ones(n_ranks)  # the share of its device's that each rank has

@@ -173,9 +173,9 @@ class AveragedGradients(WholeGradients):
         if pass_ < layers[0].plan.passes - 1:
             return
         for layer, operator in ((each, o) for each in layers for o in each.operators if each.partial(o)):
-            tape.memory.change(gradients=layer.made_bytes(operator), activations=-layer.waits(operator))
+            tape.ledger.change(gradients=layer.made_bytes(operator), activations=-layer.waits(operator))
         averaged = sum(layer.averaged for layer in layers) if self.ranks > 1 else 0
-        tape.memory.rise(activations=min(averaged, BUCKET))
+        tape.ledger.rise(activations=min(averaged, BUCKET))
 
     def reduce(self) -> None:
         """Average all gradients, bucket by bucket."""

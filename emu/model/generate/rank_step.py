@@ -41,13 +41,13 @@ def peaks(model: Model, plan: Plan, stack: Stack, places: Iterable[int]) -> Iter
     known: KnownStretches = {}
     first = RankParts(model, plan, stack, rows_by_kind(about_even, plan, model))
     for rank in (replace(first, place=place) for place in places):
-        yield rank.memory.peak(walk(rank, known)[0].memory)
+        yield rank.memory.peak(walk(rank, known)[0].ledger)
 
 
 def reserved_bytes(model: Model, plan: Plan, stack: Stack) -> int:
     """Return the bytes that PyTorch's allocator requests from the device, on a rank at the first place of its pipeline."""
     rank = RankParts(model, plan, stack, rows_by_kind(about_even, plan, model))
-    return rank.memory.reserved(walk(rank, {})[0].memory)
+    return rank.memory.reserved(walk(rank, {})[0].ledger)
 
 
 def _roles(rank: RankParts, ranks: I64) -> Iterator[Role]:
@@ -74,7 +74,7 @@ def walk(rank: RankParts, known: KnownStretches | None = None) -> tuple[Tape, Ma
             has events, too.
     """
     silent, known = known is not None, {} if known is None else known
-    tape = Tape(rank.stack.precision.activation, memory=rank.memory.opened(), known=known, silent=silent)
+    tape = Tape(rank.stack.precision.activation, ledger=rank.memory.opened(), known=known, silent=silent)
     stages = {number: _passes(tape, rank, number, parts) for number, parts in rank.stages.items()}
     run_stages(tape, rank, stages)
     return tape, stages

@@ -53,7 +53,7 @@ def sharing_axis(plan: Plan, *, travels: bool) -> str:
     """
     if travels:
         return "edp"
-    return ("dp" if plan.sharded == plan.dp else SHARD) + ("_cp" if plan.copies > plan.dp else "")
+    return ("dp" if plan.shard_ranks == plan.dp else SHARD) + ("_cp" if plan.copies > plan.dp else "")
 
 
 def ranks_by_share(plan: Plan, ranks: I64) -> list[tuple[StateShare, I64]]:
@@ -159,10 +159,10 @@ def finished(tape: Tape, rank: RankParts, together: list[tuple[StateShare, I64]]
     if plan.shards_only_optimizer:
         for each, own in together:
             share = optimize_share(tape.copy(), parts, plan, each)
-            yield role(share, first + own, each, rank.memory.peak(tape.memory, each))
+            yield role(share, first + own, each, rank.memory.peak(tape.ledger, each))
     else:
         ranks = first + np.concatenate([own for _, own in together])
-        yield role(optimize(tape, parts, held), ranks, held, rank.memory.peak(tape.memory, held))
+        yield role(optimize(tape, parts, held), ranks, held, rank.memory.peak(tape.ledger, held))
 
 
 _ADDED = Computation("clip", 0, 12, 3)  # two sums of squares, read, and theirs

@@ -69,14 +69,14 @@ class Tape:
     held: dict[str, tuple[int, ...]] = field(default_factory=dict)  # requests that nothing waits for yet, by what will
     begins: int = 0  # the number of the first of the rows
     shared: int = 0  # stretches that the tape has in common with the one that it is a copy of
-    memory: Ledger = field(default_factory=Ledger)  # what lives on the role's ranks, until now
+    ledger: Ledger = field(default_factory=Ledger)  # what lives on the role's ranks, until now
     known: KnownStretches = field(default_factory=dict)
     silent: bool = False
 
     def __len__(self) -> int:
         return self.begins + len(self.rows)
 
-    def again(
+    def write_or_copy(
         self,
         what: Hashable,
         do: Callable[[], None],
@@ -95,17 +95,17 @@ class Tape:
         at = len(self)
         begun = (what, self._state(at), state(at))
         if begun in self.known:
-            stretch, memory, own, kept = self.known[begun]
+            stretch, ledger, own, kept = self.known[begun]
             self._add_stretch(stretch)
             self._restore(own, at)
             restore(kept, at)
-            self.memory.append(memory)
+            self.ledger.append(ledger)
             return
-        before, self.memory = self.memory, Ledger()
+        before, self.ledger = self.ledger, Ledger()
         do()
-        memory, self.memory = self.memory, before
-        before.append(memory)
-        self.known[begun] = (self._close(), memory, self._state(at), state(at))
+        ledger, self.ledger = self.ledger, before
+        before.append(ledger)
+        self.known[begun] = (self._close(), ledger, self._state(at), state(at))
 
     def compute(self, work: Computation, stream: int = 0) -> None:
         """Add a computation to a stream, unless it has neither FLOPs nor bytes."""
@@ -172,7 +172,7 @@ class Tape:
         """Return a copy of the tape that can be continued independently of this one."""
         self._close()
         own: dict[str, Any] = {n: {**getattr(self, n)} for n in ("words", "axes", "splits", "shapes", "last", "joined")}
-        own |= {"stretches": [*self.stretches], "rows": [], "waits": [], "known": {}, "memory": replace(self.memory)}
+        own |= {"stretches": [*self.stretches], "rows": [], "waits": [], "known": {}, "ledger": replace(self.ledger)}
         return replace(self, shared=len(self.stretches), **own)
 
     def events(self) -> Events:

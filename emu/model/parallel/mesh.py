@@ -96,8 +96,8 @@ def _mesh(sizes: Mapping[str, int], always: str = "", backend: str | None = None
 
 
 def _data(plan: Plan) -> dict[str, int]:
-    if 1 < plan.sharded < plan.dp:
-        return {REPLICATE: plan.dp // plan.sharded, SHARD: plan.sharded}
+    if 1 < plan.shard_ranks < plan.dp:
+        return {REPLICATE: plan.dp // plan.shard_ranks, SHARD: plan.shard_ranks}
     return {"dp": plan.dp}
 
 

@@ -277,14 +277,14 @@ class Plan:
         return Cut(self.tp, self.ep, self.etp, sequence=self.sp)
 
     @property
-    def sharded(self) -> int:
+    def shard_ranks(self) -> int:
         """The number of ranks of dp over which states are sharded."""
         return (self.shard or self.dp) if self.shards_states else 1
 
     @property
     def holders(self) -> int:
         """The number of ranks over which states are sharded; 1 if they are not."""
-        return self.sharded * self.copies // self.dp if self.shards_states else 1
+        return self.shard_ranks * self.copies // self.dp if self.shards_states else 1
 
     def sharers(self, *, travels: bool) -> int:
         """Return the number of ranks that share the optimizer states of one kind of parameters.

@@ -226,7 +226,7 @@ def _compact(time_s: float) -> str:
     return format_time(time_s).replace(" ", "")
 
 
-def beside(stack: Stack) -> Stack:
+def overheads(stack: Stack) -> Stack:
     """Return the settings of a stack that are not in a trace: times, bandwidth shares, the library.
 
     These apply when a trace is timed.

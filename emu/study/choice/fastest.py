@@ -36,9 +36,9 @@ from emu.study.timing import (
 )
 
 MOST_MESSAGES = 2**19  # limit of messages of an algorithm that is timed in a race: some seconds
-WORTH = 0.01  # share of the best time that an algorithm of many messages must promise to save, as to time it takes long
-PER = 2**19  # messages of all groups for which WORTH counts once more, up to MOST_WORTH
-MOST_WORTH = 0.1
+LEAST_SAVING = 0.01  # share of the best time that an algorithm of many messages must promise to save, as to time it takes long
+MESSAGES_PER_SAVING = 2**19  # messages of all groups for which LEAST_SAVING counts once more, up to MOST_SAVING
+MOST_SAVING = 0.1
 _ALIKE = 2**10  # limit of rows of schedules that are compared with each other
 
 
@@ -73,10 +73,10 @@ def fastest(site: Site, wanted: Requirement) -> Selection:
     """
     key = digest((site.npus, site.grid, site.only, *wanted))
     with suppress(InputError, ValueError, TypeError):  # nothing is kept, or nothing that can be read
-        word, passed = recall_entry(site.topology, key)
-        return Selection(AlgorithmOnDims.parse(wanted.operation, word), tuple(passed))
+        word, skipped = recall_entry(site.topology, key)
+        return Selection(AlgorithmOnDims.parse(wanted.operation, word), tuple(skipped))
     chosen = _race(site, wanted)
-    keep_entry(site.topology, key, (str(chosen.served), chosen.passed))
+    keep_entry(site.topology, key, (str(chosen.served), chosen.skipped))
     return chosen
 
 
@@ -118,7 +118,7 @@ def _race(site: Site, wanted: Requirement) -> Selection:
     if not best:
         raise race.error()
     shape = race.found[best].fit(len(site.npus), site.grid)
-    return Selection(AlgorithmOnDims(best, () if isinstance(shape, int) else shape), tuple(sorted(race.passed)))
+    return Selection(AlgorithmOnDims(best, () if isinstance(shape, int) else shape), tuple(sorted(race.skipped)))
 
 
 @dataclass(slots=True)
@@ -128,7 +128,7 @@ class _Race:
     site: Site
     wanted: Requirement
     found: dict[str, Algorithm] = field(init=False)  # those that fit, by name
-    passed: list[str] = field(default_factory=list)  # names of those that have too many messages to be timed
+    skipped: list[str] = field(default_factory=list)  # names of those that have too many messages to be timed
     refused: list[InputError] = field(default_factory=list)  # why some cannot be timed
 
     def __post_init__(self) -> None:
@@ -161,11 +161,11 @@ class _Race:
             return []
         all_of_them = known.messages * self.wanted.groups
         if (known.messages > MOST_MESSAGES or all_of_them > MAX_ROWS) and not self.found[entrant.name].default:
-            self.passed.append(entrant.name)
+            self.skipped.append(entrant.name)
             return []
         bound_fs = max(entrant.bound_fs, known.end_fs * (1 - ROUNDING))
         heavy = known.messages > LIGHT
-        saves = min(MOST_WORTH, WORTH * max(1.0, all_of_them / PER)) if heavy else 0.0
+        saves = min(MOST_SAVING, LEAST_SAVING * max(1.0, all_of_them / MESSAGES_PER_SAVING)) if heavy else 0.0
         return [Entrant(heavy, bound_fs, entrant.name, True, saves, all_of_them)]
 
     def digest(self, name: str) -> str:

@@ -179,7 +179,7 @@ class Selection(NamedTuple):
     """The algorithm that serves a requirement best, and the algorithms that were not tried."""
 
     served: AlgorithmOnDims
-    passed: tuple[str, ...] = ()  # algorithms that have too many messages to be timed for a choice
+    skipped: tuple[str, ...] = ()  # algorithms that have too many messages to be timed for a choice
 
 
 def fitting_algorithms(operation: str, site: Site) -> list[Algorithm]:

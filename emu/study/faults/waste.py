@@ -1,7 +1,7 @@
 """The effect of faults on a machine: NPUs that work but cannot be used, the largest job, and time lost to restarts.
 
 E states, N NPUs of the machine, U units that fail, each of N / U NPUs in a row.
-delta the time of a checkpoint, R the time of a restart, M the mean time between faults of a job.
+delta the time of a checkpoint, R the time of a restart, M the mean time between faults that interrupt a job.
 """
 
 from dataclasses import dataclass
@@ -32,8 +32,8 @@ class Machine:
 
     def usable(self, group: int, faulty: Bool) -> I64:
         """Return [E] the NPUs that can be in groups of a size, given [E, N] the faulty NPUs."""
-        alone = faulty.reshape(-1, self.topology.n_npus)
-        different, place = np.unique(np.packbits(alone, axis=1), axis=0, return_inverse=True)
+        by_copy = faulty.reshape(-1, self.topology.n_npus)
+        different, place = np.unique(np.packbits(by_copy, axis=1), axis=0, return_inverse=True)
         states = np.unpackbits(different, axis=1, count=self.topology.n_npus).astype(np.bool_)
         left = usable_npus(self.topology, group, states)[place.ravel()]
         return column(left.reshape(len(faulty), self.copies).sum(axis=1), np.int64)
@@ -65,7 +65,9 @@ class Waste:
     begin: F64  # [E] days
     faulty: F64  # [E] share of the NPUs
     usable: I64  # [E] NPUs in groups
-    radius: int  # most NPUs that leave groups when one unit fails and nothing else; 0 if NPUs outside groups replace them
+    explosion_radius: (
+        int  # most NPUs that leave groups when one unit fails and nothing else; 0 if NPUs outside groups replace them
+    )
 
     @property
     def wasted(self) -> F64:
@@ -135,7 +137,7 @@ def check_group(machine: Machine, group: int, job: int | None = None) -> None:
         check_job(machine.topology.name, machine.npus, group, job)
 
 
-def waste(machine: Machine, group: int, states: MachineStates) -> Waste:
+def waste_of(machine: Machine, group: int, states: MachineStates) -> Waste:
     """Return the waste of a machine for groups of a number of NPUs.
 
     Raises:
@@ -155,11 +157,11 @@ def waste(machine: Machine, group: int, states: MachineStates) -> Waste:
         states.begin,
         states.faulty.mean(axis=1),
         left,
-        _radius(machine, group, units),
+        _explosion_radius(machine, group, units),
     )
 
 
-def _radius(machine: Machine, group: int, units: int) -> int:
+def _explosion_radius(machine: Machine, group: int, units: int) -> int:
     """Return the fault explosion radius: the largest number of NPUs that one faulty unit makes unusable for groups.
 
     Args:
@@ -184,14 +186,14 @@ def _states_with_one_fault(first: I64, each: int, npus: int) -> Bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Restarts:
-    """The interval at which a job saves, and the share of the time that faults and saving cost."""
+class CheckpointLoss:
+    """The interval at which a job saves, and the share of the time that it loses to checkpoints, faults and restarts."""
 
     interval_s: float  # of work from one checkpoint to the next
     lost: float  # share of the time that is no work that lasts
 
 
-def optimal_restarts(checkpoint_s: float, restart_s: float, mtbf_s: float) -> Restarts:
+def least_checkpoint_loss(checkpoint_s: float, restart_s: float, mtbf_s: float) -> CheckpointLoss:
     """Return the interval between checkpoints that loses the least time, and the share of the time that is lost.
 
     Daly, A higher order estimate of the optimum checkpoint interval for restart dumps, FGCS 22 (2006): equation 37 for the
@@ -200,19 +202,19 @@ def optimal_restarts(checkpoint_s: float, restart_s: float, mtbf_s: float) -> Re
     Args:
         checkpoint_s: The time of a checkpoint, delta.
         restart_s: The time of a restart, R.
-        mtbf_s: The mean time between faults of the whole job, M.
+        mtbf_s: The mean time between two faults that interrupt the job, M: not that of one of its nodes.
 
     Raises:
         InputError: The time of a checkpoint or between faults is not above 0, or the time of a restart is below 0.
     """
-    for name, value, least in (("--checkpoint", checkpoint_s, "above 0"), ("--mtbf", mtbf_s, "above 0")):
+    for name, value in (("--checkpoint", checkpoint_s), ("the mean time between faults", mtbf_s)):
         if value <= 0:
-            raise must_be("faults", name, f"a time {least}", f"{value:g} s")
+            raise must_be("faults", name, "a time above 0", f"{value:g} s")
     if restart_s < 0:
         raise must_be("faults", "--restart", "a time of 0 or more", f"{restart_s:g} s")
     interval = _interval(checkpoint_s, mtbf_s)
     whole = mtbf_s * exp(min(restart_s / mtbf_s, 700.0)) * expm1(min((interval + checkpoint_s) / mtbf_s, 700.0))
-    return Restarts(interval, 1 - interval / whole)
+    return CheckpointLoss(interval, 1 - interval / whole)
 
 
 def _interval(delta: float, mtbf: float) -> float:

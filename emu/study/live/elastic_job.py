@@ -15,7 +15,7 @@ from emu.errors import InputError, LostError, RunError, must_be
 from emu.files import check_folder, make_folder
 from emu.model.model import find_model
 from emu.model.plan.plan import Plan
-from emu.model.plan.plan_checks import check_fits
+from emu.model.plan.plan_checks import check_fits_model
 from emu.model.plan.plan_text import spell
 from emu.model.stack.stack import Stack
 from emu.study.choice.chooser import choice_on
@@ -30,7 +30,7 @@ from emu.study.live.faulty_job import (
     job_of_steps,
     times_of_trace,
 )
-from emu.study.training.composed.software_costs import device_under
+from emu.study.training.composed.software_costs import costed_device
 from emu.study.training.learn.checkpoints import CheckpointFolder, job_of, last
 from emu.study.training.learn.learn import LearningResult, RunOn, learn, on_threads
 from emu.study.training.learn.program import Program
@@ -141,7 +141,7 @@ def _plan_for_remaining(program: Program, topology: Topology, faults: Sequence[F
     for dp in range(plan.dp, 0, -1):
         try:
             smaller = replace(plan, dp=dp)
-            check_fits(smaller, model)
+            check_fits_model(smaller, model)
             check_room_for_job(topology, now, smaller)
         except InputError as error:
             told = told or str(error)
@@ -301,7 +301,7 @@ def train_with_checkpoints(
         if found is not None:
             error.args = (f"{error}; {found[0]} steps are kept, the last with loss {found[1][-1]:.6f}",)
         raise
-    asked = device_under(stack, device)
+    asked = costed_device(stack, device)
     chosen, traces = partial(choice_on, words=request.algorithms, dtype=request.dtype), traces_by_plan(done, choice, run_on)
     times = {plan: times_of_trace(trace, chosen, asked, request.dtype, stack) for plan, trace in traces.items()}
     return time_elastic(done, topology, known, times, device.name)

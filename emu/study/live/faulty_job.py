@@ -17,7 +17,7 @@ from emu.collective.algorithm import Choice
 from emu.errors import InputError
 from emu.model.plan.plan import AXES, COPIES, EXPERT_AXES, Plan, group_rows
 from emu.model.stack.stack import Stack
-from emu.study.training.composed.software_costs import topology_under
+from emu.study.training.composed.software_costs import costed_topology
 from emu.study.training.estimate import EstimateRequest, estimate_and_times
 from emu.study.training.step.step import LEFT_OUT, time_trace
 from emu.topology.fault_injection.fault import Fault
@@ -275,7 +275,7 @@ def times_of_trace(trace: Trace, chosen: Callable[[Topology], Choice], device: D
     """
 
     def timed(fabric: MachineState) -> Sequence[float]:
-        topology = topology_under(stack, fabric.topology)
+        topology = costed_topology(stack, fabric.topology)
         return time_trace(TraceLayout(trace, chosen(topology), topology, device, dtype, fabric.speed)).report.step_times_s
 
     return timed

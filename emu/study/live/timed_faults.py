@@ -15,7 +15,7 @@ from emu.fabric.engine.solver.state import State
 from emu.fabric.run import run_graph
 from emu.model.stack.stack import Stack
 from emu.study.live.faulty_job import FaultyJob, LiveStep, job_of_steps, kill_reason
-from emu.study.training.composed.software_costs import topology_under
+from emu.study.training.composed.software_costs import costed_topology
 from emu.topology.fault_injection.fault import Fault
 from emu.topology.fault_injection.machine_history import MachineHistory, MachineMoment
 from emu.topology.fault_injection.machine_state import MachineState, why_stopped
@@ -33,7 +33,7 @@ ASSUMED = (
 
 def laid(steps: TraceLayout, stack: Stack, found: MachineState, speed: F64) -> ReplayGraph:
     """Return the graph of recorded steps on a machine with every rank by itself, at shares [N] of the device's speed."""
-    topology, device = topology_under(stack, found.topology), steps.device.over(steps.trace.n_ranks)
+    topology, device = costed_topology(stack, found.topology), steps.device.for_ranks(steps.trace.n_ranks)
     return replace(steps, topology=topology, device=device, speed=speed).build_graph(None)
 
 

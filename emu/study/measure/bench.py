@@ -168,7 +168,7 @@ def _chosen_algorithm(asked: PlacedBench, size: int) -> tuple[AlgorithmOnDims, t
 
 def _bound_fields(case: Case, size: int, timeline: Timeline) -> dict[str, Any]:
     """Return the fields of a row that compare its time with lower bounds."""
-    asked, helpers = case.asked, case.plan.helpers > 0
+    asked, helpers = case.asked, case.schedule.helpers > 0
     what, effort = (asked.site.topology, asked.operation, asked.site.npus), asked.request.effort
     block_bytes = int(asked.operation.block_counts(asked.elements(size)).min()) * asked.item_bytes
     exact_s = asked.request.launch_s + timeline.end_s + timeline.rounding_s  # by so much rounding may have shortened the time

@@ -86,7 +86,7 @@ class Case:
     algorithm: str
     dims: Grid  # that it was offered
     shape: Shape  # that it is built for
-    plan: Schedule  # as it is stored
+    schedule: Schedule  # as it is stored
     passed_over: tuple[str, ...] = ()  # algorithms that were not tried when it was chosen
     chosen: str = ""  # by a library, in its own words
 
@@ -96,7 +96,7 @@ class Case:
         where, overhead_fs = asked.site, asked.request.send_overhead_fs
         name = f"{op.name} {self.algorithm}"
         return CollectiveJob(
-            op, self.plan, asked.elements(size), asked.item_bytes, where.topology, where.placement(), overhead_fs, name
+            op, self.schedule, asked.elements(size), asked.item_bytes, where.topology, where.placement(), overhead_fs, name
         )
 
     def assumptions(self) -> tuple[str, ...]:
@@ -109,7 +109,7 @@ class Case:
         launch = [f"launching a collective takes {format_time(launch_s)} on each of its ranks"] if launch_s else []
         packets = self.asked.request.engine.packets
         model = _MODEL if packets is None else (*packets.assumptions, *self._choice_assumption(), _MODEL[-1])
-        return (*topology.assumptions, *launch, *switches_add_assumption(topology, self.plan.helpers), *model)
+        return (*topology.assumptions, *launch, *switches_add_assumption(topology, self.schedule.helpers), *model)
 
     def _choice_assumption(self) -> tuple[str, ...]:
         """Return the sentence that says that `auto` chose by times of the fluid fabric; empty if it did not choose."""

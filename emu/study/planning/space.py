@@ -11,7 +11,7 @@ from emu.model.model import Model
 from emu.model.operator import OPS
 from emu.model.pipeline_order import ORDERS, default_order
 from emu.model.plan.plan import AXES, CHOICES, Plan, divisors
-from emu.model.plan.plan_checks import check_fits, check_runs, even_layers, tp_sizes
+from emu.model.plan.plan_checks import check_fits_model, check_runs, even_layers, tp_sizes
 from emu.model.stack.stack import Stack
 from emu.study.training.axes import axes_of
 
@@ -64,17 +64,18 @@ class Space:
     def _plans_of_axes(self, tp: int, cp: int, pp: int, dp: int) -> Iterator[Plan]:
         """Yield the plans with these sizes of axes, in all combinations of the other settings."""
         ways = self.stack.software.shardings if dp * cp > 1 else ("ddp",)
-        sharding = [
+        shardings = [
             each for each in product(self._values_of("sharding", ways), self._shards(dp)) if each[0] != "ddp" or not each[1]
         ]
         sequence = self._values_of("sp", (False, True) if tp > 1 else (False,))
         recompute = self._values_of("recompute", [how for how in CHOICES["recompute"] if how != OPS])
         keys = self._values_of("cp_comm", CHOICES["cp_comm"] if cp > 1 else ("p2p",))
-        settings = product(sequence, sharding, recompute, keys, self._experts(tp, tp * cp * dp))
-        batches = list(self._batches(pp, self.global_batch // dp))
+        settings = product(sequence, shardings, recompute, keys, self._experts(tp, tp * cp * dp))
+        every = product(settings, list(self._batches(pp, self.global_batch // dp)))
         axes = {"tp": tp, "cp": cp, "pp": pp, "dp": dp}
-        for (sp, (sharded, shard), again, cp_comm, (ep, etp)), (vp, order, layers, microbatch) in product(settings, batches):
-            own = {"sp": sp, "sharding": sharded, "shard": shard, "recompute": again, "cp_comm": cp_comm, "ep": ep, "etp": etp}
+        for (sp, (sharding, shard), recomputed, cp_comm, (ep, etp)), (vp, order, layers, microbatch) in every:
+            own = {"sp": sp, "sharding": sharding, "shard": shard, "recompute": recomputed}
+            own |= {"cp_comm": cp_comm, "ep": ep, "etp": etp}
             own |= {"vp": vp, "order": order, "layers": layers, "microbatch": microbatch}
             try:
                 plan = Plan(**{**axes, **own, **self.given, "global_batch": self.global_batch, "seq": self.seq})
@@ -120,9 +121,9 @@ def check(plan: Plan, model: Model, stack: Stack) -> None:
     """Check that a plan can be estimated.
 
     Raises:
-        InputError: the plan does not fit or does not run, as in `check_fits` and `check_runs`.
+        InputError: the plan does not fit or does not run, as in `check_fits_model` and `check_runs`.
     """
-    check_fits(plan, model, stack)
+    check_fits_model(plan, model, stack)
     check_runs(plan, model, stack)
 
 

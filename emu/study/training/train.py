@@ -13,7 +13,7 @@ from emu.host_memory import check_free
 from emu.model.memory.step_memory import host_bytes, rank_bytes
 from emu.model.model import Model, anywhere, find_model
 from emu.model.plan.plan import Plan
-from emu.model.plan.plan_checks import check_fits, check_runs, check_world
+from emu.model.plan.plan_checks import check_fits_model, check_runs, check_world
 from emu.model.plan.plan_text import spell
 from emu.model.stack.stack import Stack
 from emu.study.choice.chooser import choice_on
@@ -128,7 +128,7 @@ def program_of(request: TrainRequest, topologies: Sequence[Topology], device: De
 
 def _check(request: TrainRequest, model: Model, device: Device) -> None:
     """Check that a plan, a text and a number of steps can run, and that this host has enough memory."""
-    check_fits(request.plan, model)
+    check_fits_model(request.plan, model)
     check_runs(request.plan, model)
     device.peak("float32" if request.dtype == AS_RAN else request.dtype)
     check_text(request.text, request.plan, model.vocab)

@@ -177,7 +177,11 @@ class Device:
         """The ticks of overhead of each request, before a rank enters it."""
         return ticks(self.request_overhead_s, "request_overhead_s")
 
-    def over(self, ranks: int) -> "Device":
+    def without_memory(self) -> "Device":
+        """Return the device with an unknown size of memory, so that no plan is refused for it."""
+        return replace(self, memory_bytes=0)
+
+    def for_ranks(self, ranks: int) -> "Device":
         """Return the device for a step on `ranks` ranks, with the slow-down that comes from waiting for the slowest of them."""
         return replace(self, npus=max(NODE, ranks))
 

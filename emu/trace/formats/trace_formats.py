@@ -96,4 +96,4 @@ def write_trace(layout: TraceLayout, path: Path) -> None:
     if write is None:
         save(layout.trace, path)
     else:  # computations last as in every other answer: until the slowest of all ranks is done
-        write(replace(layout, device=layout.device.over(layout.trace.n_ranks)), path)
+        write(replace(layout, device=layout.device.for_ranks(layout.trace.n_ranks)), path)

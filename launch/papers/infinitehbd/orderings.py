@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from emu.study.faults.source import independent_states
-from emu.study.faults.waste import machine_of, waste
+from emu.study.faults.waste import machine_of, waste_of
 from emu.topology.catalogue import build_topology
 from launch.data.presets import production_log
 from launch.papers.infinitehbd.waste import (
@@ -188,7 +188,7 @@ def _explosion(paper: Any, target: Target) -> Answer:
     """Return how many GPUs one failed node takes out of groups of 64; rings of 576 GPUs stand for a GPU-centric HBD."""
     drawn, found = independent_states(_SELDOM, NPUS // NODE, 2000, 0), {}
     for name, word in _RADIUS.items():
-        of = waste(machine_of(build_topology(word), NPUS), NODE if name == "node" else 64, drawn)
+        of = waste_of(machine_of(build_topology(word), NPUS), NODE if name == "node" else 64, drawn)
         found[name] = float(NPUS - of.share @ of.usable) / float(of.share @ of.faulty * NPUS / NODE)
     told = ", ".join(f"{_RADIUS[name]} {gpus:.0f}" for name, gpus in found.items())
     rising = all(a < b for a, b in pairwise(found.values()))

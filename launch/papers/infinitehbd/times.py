@@ -80,7 +80,7 @@ def placed_step(way: str, job: float, faults: float, taper: int = _TAPER, gpus: 
     plan = job_plan(of, len(groups))
     request = EstimateRequest(_model(), plan, stack_of(plan), tuple(options()["algorithm"]))
     step, timed = prepare(request, fabric(of, faulty, groups), unlimited_device()).estimate(unlimited_device(), briefly=True)
-    bytes_sent = timed.shares * timed.topology.links.bandwidth_Bps * step.step_time_s
+    bytes_sent = timed.link_busy * timed.topology.links.bandwidth_Bps * step.step_time_s
     src, kind = timed.topology.links.src, timed.topology.links.dimension
     of_gpus = src < of.npus
     total = bytes_sent[of_gpus].sum()

@@ -12,12 +12,13 @@ from emu.model.generate.generate import memory_by_part
 from emu.model.generate.item import Ask
 from emu.model.model import MODELS
 from emu.model.plan.plan import Plan
-from emu.study.planning.bound.bound import Outline, chart_s
 from emu.study.planning.bound.least_times import LeastTimes
 from emu.study.planning.bound.megatron_paths import MegatronPaths
+from emu.study.planning.bound.outline import Outline
+from emu.study.planning.bound.pipeline_chart import chart_s
 from emu.study.planning.bound.rates import LeastTime, Rates
 from emu.study.planning.search.row import PlanRow
-from emu.study.training.composed.software_costs import device_under, topology_under
+from emu.study.training.composed.software_costs import costed_device, costed_topology
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology
 from emu.units import format_size
@@ -97,11 +98,11 @@ def _least_s(training: Training, plans: Sequence[Plan]) -> Iterator[float]:
     known: dict[int, MegatronPaths] = {}
     for plan in plans:
         stack, model = stack_of(plan), MODELS.find(training.model)
-        computes = device_under(stack, unlimited_device()).over(plan.world)
+        computes = costed_device(stack, unlimited_device()).for_ranks(plan.world)
         if plan.world not in known:
             known[plan.world] = MegatronPaths(model, stack, computes)
         ways = known[plan.world]
-        outline, rings = Outline.of(ways, plan), _Rings.under(plan, topology_under(stack, build_topology(topology_of(plan))))
+        outline, rings = Outline.of(ways, plan), _Rings.under(plan, costed_topology(stack, build_topology(topology_of(plan))))
         yield max(outline.seconds(rings), chart_s(ways, outline, rings))
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from emu.arrays import F64
 from emu.study.faults.source import LoggedFaults, MachineStates, independent_states, states_of_log
-from emu.study.faults.waste import Waste, machine_of, waste
+from emu.study.faults.waste import Waste, machine_of, waste_of
 from emu.topology.catalogue import build_topology
 from launch.data.presets import GPUS, SOURCE, production_log
 from launch.papers.paper import AnswerFunction
@@ -55,7 +55,7 @@ def on_trace(system: str, tp: int, seed: int = 0, repair_days: float = 0.0) -> W
         seed: The seed of the order of servers.
         repair_days: The time of every repair; 0.0: as logged.
     """
-    return waste(machine_of(build_topology(word_of(system, tp)), NPUS), tp, trace(seed, repair_days))
+    return waste_of(machine_of(build_topology(word_of(system, tp)), NPUS), tp, trace(seed, repair_days))
 
 
 @cache
@@ -65,21 +65,21 @@ def side_by_side(k: int, tp: int, seed: int) -> float:
     Appendix A maps the trace linearly; section 4.3 joins nodes of different ToRs instead, if a ToR has several nodes.
     """
     word = f"infinitehbd:dims=1x{NPUS // NODE}x1x{NODE},k={k}"
-    return waste(machine_of(build_topology(word), NPUS), tp, trace(seed)).mean
+    return waste_of(machine_of(build_topology(word), NPUS), tp, trace(seed)).mean
 
 
 @cache
 def trace(seed: int, repair_days: float = 0.0) -> MachineStates:
     """Return the states of a machine's nodes over the paper's production trace of faults."""
     log = production_log().lasting(repair_days) if repair_days else production_log()
-    return LoggedFaults(NODE, seed, log, SOURCE, GPUS).of(NPUS).states
+    return LoggedFaults(NODE, seed, log, SOURCE, GPUS).for_machine(NPUS).states
 
 
 @cache
 def at_rate(system: str, tp: int, rate: float) -> Waste:
     """Return the waste if each node is faulty with the same probability."""
     drawn = independent_states(rate, NPUS // NODE, _DRAWS, 0)
-    return waste(machine_of(build_topology(word_of(system, tp)), NPUS), tp, drawn)
+    return waste_of(machine_of(build_topology(word_of(system, tp)), NPUS), tp, drawn)
 
 
 @cache
@@ -118,7 +118,7 @@ def _waste_of_units(paper: Any, target: Target) -> Answer:
     topology = build_topology(word)
     faulty = np.zeros((1, units * topology.n_npus), np.bool_)
     faulty.reshape(units, -1)[:, :faults] = True
-    found = waste(machine_of(topology, faulty.size), target.number("tp"), MachineStates(np.ones(1), faulty, np.zeros(1)))
+    found = waste_of(machine_of(topology, faulty.size), target.number("tp"), MachineStates(np.ones(1), faulty, np.zeros(1)))
     scale = {"%": 100.0, "GPUs": float(found.npus)}[target.unit]
     return Answer(scale * found.mean, (f"{units} x {word}",))
 

@@ -8,8 +8,8 @@ from statistics import fmean
 import numpy as np
 
 from emu.errors import InputError
-from emu.model.plan.plan_checks import check_fits, check_runs
-from emu.study.training.composed.software_costs import device_under
+from emu.model.plan.plan_checks import check_fits_model, check_runs
+from emu.study.training.composed.software_costs import costed_device
 from emu.study.training.device_fit import Constant, DeviceFit, Ladder, StepNearDevice, with_constants
 from emu.study.training.estimate import EstimateRequest, PreparedEstimate, prepare
 from emu.study.training.step_choice.algorithm_search import ALWAYS_COMPOSED
@@ -79,7 +79,7 @@ class PreparedRun:
 
     def near(self, device: Device) -> StepNearDevice:
         """Return the run's step time as a function of the device, valid near the given device."""
-        under = partial(device_under, self.run_request.request.stack)
+        under = partial(costed_device, self.run_request.request.stack)
         return StepNearDevice.of(self.prepared.timed(under(device)), device, under)
 
 
@@ -131,7 +131,7 @@ def ask(run: Run, where: str) -> RunRequest:
     (model, architecture), topology = model_of(run, where), topology_of(run, where)
     request = request_of(run, model, where)
     try:
-        check_fits(request.plan, model, request.stack)
+        check_fits_model(request.plan, model, request.stack)
         check_runs(request.plan, model, request.stack)
     except InputError as error:
         raise InputError(f"{where}: {error}") from None

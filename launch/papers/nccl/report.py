@@ -15,7 +15,7 @@ from emu.collective.algorithm import AUTO
 from emu.model.stack.stack import Stack, parse_stack, spell_stack
 from emu.study.measure.bench import bench
 from emu.study.measure.request import BenchRequest
-from emu.study.training.composed.software_costs import topology_under
+from emu.study.training.composed.software_costs import costed_topology
 from emu.study.training.step.step import LEFT_OUT
 from emu.topology.catalogue import build_topology
 from launch.data.fitted import DATA, rows_of
@@ -67,7 +67,7 @@ def rows(stack: Stack, which: Sequence[tuple[int, float]]) -> list[SizeRow]:
         stack: The stack with which times are computed.
         which: The bytes and the measured seconds of each size.
     """
-    topology = topology_under(stack, build_topology(NODE))
+    topology = costed_topology(stack, build_topology(NODE))
     sizes = tuple(size for size, _ in which)
     found = bench(topology, BenchRequest("all_reduce", stack.library or AUTO, sizes, launch_s=stack.launch_s))
     return [

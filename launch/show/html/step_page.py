@@ -60,7 +60,7 @@ def links_table(timed: TimedTrace) -> Block:
         figures("bandwidth", lambda each: float(links.bandwidth_Bps[each.link]), format_bandwidth),
         figures("busy", lambda each: each.busy, lambda share: f"{100 * share:.1f} %"),
     ]
-    return table_block(columns, busiest(timed.shares, timed.topology, _LINKS))
+    return table_block(columns, busiest(timed.link_busy, timed.topology, _LINKS))
 
 
 def requests_table(timed: TimedTrace) -> Block:
@@ -134,7 +134,7 @@ def step_sections(shown: TimedStep) -> list[Section]:
     sections = (
         Section("When each stage computes and communicates", (chart, times), rows),
         Section("Critical path", (sentences((path_text(step),)), _path(step)), _PATH_NOTE),
-        Section("How busy the links are", (link_map(timed.topology, timed.shares),), busy),
+        Section("How busy the links are", (link_map(timed.topology, timed.link_busy),), busy),
         Section("Busiest links", (links_table(timed),)),
         Section("Memory", (_memory(step),), "The memory of the rank that holds most, at its peak."),
         Section("Collectives, measured and virtual", _collectives(step), _COLLECTIVES_NOTE),

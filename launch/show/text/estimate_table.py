@@ -1,7 +1,6 @@
-"""Estimates of a step on several topologies as one table.
+"""The reports of estimates: the figures of a step on one topology, a table of several, and the table of the plans of a search.
 
-A step on one topology has a report of its own; the steps of a sweep are CSV, for other programs; the best plans of a search are
-one table.
+The steps of a sweep are CSV, for other programs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,7 +8,7 @@ from dataclasses import dataclass
 
 from emu.model.stack.stack import find_software
 from emu.study.planning.search.row import INTERRUPTED, PROVED, PlanRow, PlanTable
-from emu.study.planning.search.search import AFTER_FIRST, MOST
+from emu.study.planning.search.search import MOST_AFTER_FIRST, MOST_WORK
 from emu.study.training.estimate import StepEstimate
 from emu.units import format_size, format_time
 from launch.show.blocks import Fact, fact_lines
@@ -86,7 +85,7 @@ def _undecided_text(planned: PlanTable) -> str:
     told = f"{planned.decided['undecided']:,} candidates{least}"
     if planned.ended == INTERRUPTED:
         return f"{told}: the search was interrupted, and goes on from here when it is started again"
-    most, more = (f"{of.steps:,} steps, {of.requests:,} requests or {of.plans:,} plans" for of in (MOST, AFTER_FIRST))
+    most, more = (f"{of.steps:,} steps, {of.requests:,} requests or {of.plans:,} plans" for of in (MOST_WORK, MOST_AFTER_FIRST))
     return (
         f"{told}: a search ends after {most}, and after {more} more once it has the first plan; --all proves all, and "
         "words (--plan) search some of them"

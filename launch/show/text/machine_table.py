@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from emu.study.cost import Cost, OwnershipCost
-from emu.study.faults.waste import Restarts, Waste
+from emu.study.faults.waste import CheckpointLoss, Waste
 from emu.study.live.faulty_job import FaultyJob, LiveStep, Recovery
 from emu.units import format_time
 from launch.show.text.step_report import pacing_lines, pacing_warning
@@ -94,7 +94,7 @@ class MachineWaste:
     """
 
     waste: Waste
-    restarts: Restarts | None = None
+    loss: CheckpointLoss | None = None
     mfu: float = 1.0  # MFU while the job runs
     waiting: float | None = None  # share of the time in which a job of the given size finds no room
     dollars_per_npu: float | None = None  # cost of the network and of the faulty and wasted NPUs
@@ -103,7 +103,7 @@ class MachineWaste:
     @property
     def goodput(self) -> float | None:
         """The share of the machine's time that is useful work, times MFU if it is given; None if not requested."""
-        return None if self.restarts is None else self.mfu * self.waste.availability * (1 - self.restarts.lost)
+        return None if self.loss is None else self.mfu * self.waste.availability * (1 - self.loss.lost)
 
 
 def waste_as_json(kept: MachineWaste) -> dict[str, object]:
@@ -120,9 +120,9 @@ def waste_as_json(kept: MachineWaste) -> dict[str, object]:
         "availability": row.availability,
         "largest_job_p99": row.largest_job(_P99),
         "largest_job_always": row.largest_job(1.0),
-        "explosion_radius_npus": row.radius,
+        "explosion_radius_npus": row.explosion_radius,
         "goodput": kept.goodput,
-        "checkpoint_interval_s": kept.restarts.interval_s if kept.restarts else None,
+        "checkpoint_interval_s": kept.loss.interval_s if kept.loss else None,
         "job_waiting": kept.waiting,
         "aggregate_dollars_per_npu": kept.dollars_per_npu,
         **({} if kept.high_dollars_per_npu is None else {"high_aggregate_dollars_per_npu": kept.high_dollars_per_npu}),
@@ -135,7 +135,7 @@ def columns_of(rows: Sequence[MachineWaste]) -> list[Column[MachineWaste]]:
     """Return the columns of a table of waste: those for which the rows have values."""
     first = rows[0]
     high = next((row.high_dollars_per_npu for row in rows if row.high_dollars_per_npu is not None), None)
-    asked = ((first.restarts, _GOODPUT), (first.waiting, _WAITING), (first.dollars_per_npu, _COST), (high, _HIGH_COST))
+    asked = ((first.loss, _GOODPUT), (first.waiting, _WAITING), (first.dollars_per_npu, _COST), (high, _HIGH_COST))
     return [*_COLUMNS, *(column for value, columns in asked if value is not None for column in columns)]
 
 
@@ -166,10 +166,10 @@ _COLUMNS: Sequence[Column[MachineWaste]] = (
     _percent("worst", lambda kept: kept.waste.quantile(1.0)),
     _percent("in groups", lambda kept: kept.waste.availability),
     figures("largest job", lambda kept: kept.waste.largest_job(_P99), unit="99 % of time"),
-    figures("one fault", lambda kept: kept.waste.radius, unit="NPUs lost"),
+    figures("one fault", lambda kept: kept.waste.explosion_radius, unit="NPUs lost"),
 )
 _GOODPUT: Sequence[Column[MachineWaste]] = (
-    figures("save every", lambda kept: kept.restarts.interval_s / 60 if kept.restarts else 0.0, "{:.1f}".format, "min"),
+    figures("save every", lambda kept: kept.loss.interval_s / 60 if kept.loss else 0.0, "{:.1f}".format, "min"),
     _percent("goodput", lambda kept: kept.goodput or 0.0),
 )
 _WAITING: Sequence[Column[MachineWaste]] = (_percent("job waits", lambda kept: kept.waiting or 0.0, "% of time"),)

@@ -217,18 +217,18 @@ def test_what_has_more_messages_than_are_timed_for_a_choice_is_passed_over_but_n
     fastest.cache_clear()
     timed.clear()
     chosen = fastest(site, wanted)
-    assert free.passed == ()
-    assert {"direct", "bidirectional-ring", "hyperx-direct"} <= set(chosen.passed)
+    assert free.skipped == ()
+    assert {"direct", "bidirectional-ring", "hyperx-direct"} <= set(chosen.skipped)
     assert "all_reduce ring" in timed
-    assert chosen.served.algorithm not in chosen.passed
-    assert {f"all_reduce {name}" for name in chosen.passed}.isdisjoint(timed)
+    assert chosen.served.algorithm not in chosen.skipped
+    assert {f"all_reduce {name}" for name in chosen.skipped}.isdisjoint(timed)
 
 
 @pytest.mark.parametrize("elements", [2**12, 2**20])
 @pytest.mark.parametrize("line", [TORUS, "dgx-h100:adds=yes", "ub-mesh:board"])
 def test_how_many_messages_are_few_changes_the_order_of_the_race_and_not_its_winner(monkeypatch, line, elements) -> None:
     """Algorithms of many messages come last, and win where they are the fastest."""
-    monkeypatch.setattr(room, "WORTH", 0.0)
+    monkeypatch.setattr(room, "LEAST_SAVING", 0.0)
     site, wanted, won = Site.first(build_topology(line)), Requirement("all_reduce", 0, elements, 4), set()
     for few in (0, 20, 60, 150, 2**16):
         monkeypatch.setattr(room, "LIGHT", few)
@@ -247,14 +247,14 @@ def test_of_many_messages_are_timed_that_can_save_a_percent_so_that_what_is_chos
     site, wanted = Site.first(build_topology(line)), Requirement("all_reduce", 0, elements, 4)
     takes = {each.name: taken_fs(each, site, wanted) for each in room.fitting_algorithms("all_reduce", site)}
     fastest.cache_clear()
-    assert takes[fastest(site, wanted).served.algorithm] <= min(takes.values()) / (1 - room.WORTH)
+    assert takes[fastest(site, wanted).served.algorithm] <= min(takes.values()) / (1 - room.LEAST_SAVING)
     fastest.cache_clear()
 
 
 def test_where_many_groups_ask_at_once_one_of_many_messages_must_promise_more_to_be_timed(monkeypatch) -> None:
     monkeypatch.setattr(room, "LIGHT", 0)
-    monkeypatch.setattr(room, "PER", 1)
-    monkeypatch.setattr(room, "MOST_WORTH", 1.0)
+    monkeypatch.setattr(room, "MESSAGES_PER_SAVING", 1)
+    monkeypatch.setattr(room, "MOST_SAVING", 1.0)
     timed, time_it = [], room.time_collective
     monkeypatch.setattr(room, "time_collective", lambda job: timed.append(job.name) or time_it(job))
     site, counts = Site.first(build_topology(TORUS)), []

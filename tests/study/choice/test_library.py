@@ -9,7 +9,7 @@ from emu.model.stack.stack import Stack
 from emu.study.choice.chooser import choice_on, group_network, library_choice
 from emu.study.measure.bench import bench
 from emu.study.measure.request import BenchRequest
-from emu.study.training.composed.software_costs import topology_under
+from emu.study.training.composed.software_costs import costed_topology
 from emu.topology.catalogue import build_topology
 
 HOSTS = build_topology("servers:nodes=4,gpus=4")
@@ -80,8 +80,8 @@ def test_a_stack_with_a_library_asks_the_switches_of_hosts_to_add_unless_they_ne
     npus, stack = tuple(range(16)), Stack(library="nccl")
     for adds, asked, always in (("asked", True, False), ("yes", True, True), ("no", False, False)):
         fabric = build_topology(f"servers:nodes=2,adds={adds}")
-        assert (fabric.adds, topology_under(stack, fabric).adds) == (always, asked)
-        own = [choice_on(each, ("nccl",), "float32") for each in (fabric, topology_under(stack, fabric))]
+        assert (fabric.adds, costed_topology(stack, fabric).adds) == (always, asked)
+        own = [choice_on(each, ("nccl",), "float32") for each in (fabric, costed_topology(stack, fabric))]
         found = [[choice.algorithm_for(request("all_reduce", ranks)) for ranks in (npus, npus[:8])] for choice in own]
         adding, without = (
             [AlgorithmOnDims("in-switch-tree", (2, 8)), AlgorithmOnDims("in-switch-tree", (1, 8))],
@@ -94,7 +94,7 @@ def test_a_stack_with_a_library_asks_the_switches_of_hosts_to_add_unless_they_ne
 def test_the_switches_of_one_server_add_where_a_stack_with_a_library_asks_them_to(adds: str, asked: bool, always: bool) -> None:
     """A DGX of eight has the setting that servers have: NVLS serves only where its switches add."""
     fabric, wanted = build_topology(f"dgx-h100:adds={adds}"), request("all_reduce", tuple(range(8)))
-    under = topology_under(Stack(library="nccl"), fabric)
+    under = costed_topology(Stack(library="nccl"), fabric)
     served = [choice_on(each, ("nccl",), "float32").algorithm_for(wanted).algorithm for each in (fabric, under)]
     assert served == ["in-switch-tree" if adding else "ring" for adding in (always, asked)]
     assert build_topology("dgx-h100").adds is False
@@ -102,10 +102,10 @@ def test_the_switches_of_one_server_add_where_a_stack_with_a_library_asks_them_t
 
 def test_a_sum_over_the_switches_of_hosts_sends_over_each_nic_what_a_pair_of_trees_does() -> None:
     """With 2 hosts each NIC carries an eighth of the block once each way; a rank's NVLinks carry it and an eighth."""
-    fabric = topology_under(Stack(library="nccl"), build_topology("servers:nodes=2,nvlink=900GB/s"))
+    fabric = costed_topology(Stack(library="nccl"), build_topology("servers:nodes=2,nvlink=900GB/s"))
     found = list(bench(fabric, BenchRequest("all_reduce", "in-switch-tree", (2**30,), dims=(2, 8))))
     assert found[0].time_s == pytest.approx(2**30 / 8 / 50e9, rel=0.05)
-    slow = topology_under(Stack(library="nccl"), build_topology("servers:nodes=2,nvlink=60GB/s"))
+    slow = costed_topology(Stack(library="nccl"), build_topology("servers:nodes=2,nvlink=60GB/s"))
     found = list(bench(slow, BenchRequest("all_reduce", "in-switch-tree", (2**30,), dims=(2, 8))))
     assert found[0].time_s == pytest.approx(2**30 * 9 / 8 / 60e9, rel=0.1)
 

@@ -141,7 +141,7 @@ def test_a_search_serves_an_axis_by_its_word_where_a_plan_has_it_and_no_step_is_
         Stack(MEGATRON),
         ("auto", "dp.all_gather=bruck"),
         "sharding=zero1,recompute=none",
-        best=10,
+        top=10,
     )
     named = find_plans(request, [SERVERS], H100, ResultCache(None))
     gathers = [row for row in named.rows if "dp=" in row.plan and "cp=" not in row.plan]
@@ -163,7 +163,7 @@ def test_switches_that_the_library_lets_add_serve_a_word_in_an_estimate_and_in_a
     with pytest.raises(InputError, match=r"groups of 4 ranks of .* can have, got 'in-switch'"):
         estimate(replace(request, stack=Stack(MEGATRON)), SERVERS, H100)
     assert "in-switch" in str(estimate(request, SERVERS, H100).algorithms["all_reduce"])
-    asked = PlanRequest("llama-tiny", 16, 4, 64, request.stack, words, "tp=4,sp=off,pp=1,sharding=zero1,recompute=none", best=2)
+    asked = PlanRequest("llama-tiny", 16, 4, 64, request.stack, words, "tp=4,sp=off,pp=1,sharding=zero1,recompute=none", top=2)
     found = find_plans(asked, [SERVERS], H100, ResultCache(None))
     assert all("in-switch" in str(row.algorithms["all_reduce"]) for row in found.rows)
     assert found.rows

@@ -188,7 +188,7 @@ class Chunk:
         if self.overlaps and pass_ == 0:
             self._forward(gathers=True)
         else:
-            self.tape.again((self._key, FORWARD), self._forward)
+            self.tape.write_or_copy((self._key, FORWARD), self._forward)
 
     def backward(self, pass_: int) -> None:
         """Write the events of the backward of microbatch `pass_` on the tape."""
@@ -196,7 +196,7 @@ class Chunk:
             self._backward(reduces=True)
         else:
             later = pass_ < self.deferred
-            self.tape.again((self._key, BACKWARD, later), partial(self._backward, later=later))
+            self.tape.write_or_copy((self._key, BACKWARD, later), partial(self._backward, later=later))
 
     def drain(self) -> None:
         """Write the gradients of the head's weight that were deferred."""
@@ -215,8 +215,8 @@ class Chunk:
                 buffer.needs(place)
             layer.forward(self.tape)
         for place in range(len(self.memory.layers)):
-            deque(self.memory.forward(place, self.tape.memory), maxlen=0)
-        self.memory.end_forward(self.tape.memory)
+            deque(self.memory.forward(place, self.tape.ledger), maxlen=0)
+        self.memory.end_forward(self.tape.ledger)
 
     def _backward(self, *, reduces: bool = False, later: bool = False) -> None:
         """Write all events of the backward of one microbatch.
@@ -229,7 +229,7 @@ class Chunk:
             arrived = partial(self._arrived, layer) if reduces else leave_gradient
             layer.backward(self.tape, arrived, later=later and layer.defers)
         # Gradients are added to a buffer that lives always, so that every pass holds as much as the first.
-        memory = BackwardMemory(self.memory, self.tape.memory, first=True, last=False)
+        memory = BackwardMemory(self.memory, self.tape.ledger, first=True, last=False)
         for place in reversed(range(len(self.memory.layers))):
             deque(memory.layer(place), maxlen=0)
         memory.end()

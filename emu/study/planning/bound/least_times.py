@@ -26,7 +26,7 @@ from emu.fabric.floor import least_fs
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
 from emu.fabric.rounds import group_message_count
 from emu.memo import kept_by
-from emu.model.generate.generate import members
+from emu.model.generate.generate import groups_of_axis
 from emu.model.generate.item import Ask
 from emu.model.plan.plan import Plan
 from emu.study.choice.chooser import choice_on
@@ -34,9 +34,9 @@ from emu.study.choice.site import canonical_npus
 from emu.study.planning.bound.rates import LeastTime, Ports, Rates, ranks_of
 from emu.study.training.axes import npus_of
 from emu.study.training.composed.isolated_request import LIGHT
-from emu.study.training.composed.place_requests import DistinctRequest, choosing
 from emu.study.training.composed.request_parts import RequestPart, goes_round, parts_by_algorithm
-from emu.study.training.step_choice.options import SLOWER, Option, ServedFabric, is_open, other_choosers
+from emu.study.training.composed.requests_by_place import DistinctRequest, RequestKind, choosing
+from emu.study.training.step_choice.options import SLOWER, Option, ServedFabric, is_free, other_choosers
 from emu.topology.facts.facts import routes_spread
 from emu.topology.topology import Topology
 from emu.trace.matching.call_batch import BatchKey
@@ -164,7 +164,7 @@ class PlacedGroups:
     @kept_by(lambda _, *asked: asked)
     def _every(self, axis: str) -> I64:
         """Return [G, N] the ranks of all groups of an axis."""
-        return members(self.plan, axis)
+        return groups_of_axis(self.plan, axis)
 
     def _groups_of(self, ranks: I64, every: I64) -> Groups:
         """Return groups of ranks [G, N], with the NPUs that represent all equivalent groups."""
@@ -172,7 +172,7 @@ class PlacedGroups:
         both = canonical_npus(self.topology, self.npus[np.concatenate((ranks.ravel(), asking.ravel()))])
         npus, chosen = both[: ranks.size].reshape(ranks.shape), both[ranks.size :].reshape(asking.shape)
         rates = self._rates(ranks)
-        numbers = self.numbers if self.ports is None or self.ports.spread(self.npus[ranks]) else 1
+        numbers = self.numbers if self.ports is None or self.ports.routes_vary(self.npus[ranks]) else 1
         return Groups(npus, chosen, numbers, rates, digest((npus, chosen, numbers, rates)))
 
 
@@ -184,6 +184,7 @@ def _communicators(plan: Plan) -> int:
 
 _OF_LAYERS = ("tp", "cp", "ep", "etp", "etp+ep")
 _LAYERS, _PLACES, _ENDS = range(3)  # the order in which requests are timed: layers at place 0, layers at other places, the rest
+_ALONE = RequestKind(0, 0, -1, -1)  # of a request that nothing follows
 _MOST_ROOTS = 16  # limit of roots of an operation that are timed
 _NEAR = 0.03  # share above the least time by any algorithm that is near enough to try no other
 
@@ -207,12 +208,12 @@ class BoundedRequest(NamedTuple):
         members = self.groups.npus.shape[1] if self.ask.operation in ROOTED else 1
         return range(members) if members <= _MOST_ROOTS else None
 
-    def different(self, number: int) -> DistinctRequest:
-        """Return the request in the form that a composed step has, with communicator `number`."""
+    def as_distinct(self, communicator: int) -> DistinctRequest:
+        """Return the request in the form that a composed step has, by the communicator of a number."""
         ask, groups = self.ask, self.groups
         size, elements = ask.elements * item_bytes(ask.dtype), ask.elements * (ask.operation != MESSAGE)
-        said = (number, self.axis, ask.operation, ask.dtype)
-        return DistinctRequest(*said, 0, size, elements, ask.splits, groups.npus, groups.choosing, ())
+        said = (communicator, self.axis, ask.operation, ask.dtype)
+        return DistinctRequest(*said, 0, size, elements, ask.splits, groups.npus, groups.choosing, _ALONE)
 
 
 # Requests whose times are asked for and not known, by name, each after its rank in the order of timing: the least comes first.
@@ -239,10 +240,10 @@ def least_request_time(request: BoundedRequest, topology: Topology, algorithms: 
     roots = request.roots
     if roots is None:
         return LeastTime(0.0, 0.0)
-    asked = [request.different(n) for n in range(request.groups.numbers)]
+    asked = [request.as_distinct(n) for n in range(request.groups.numbers)]
     fabric = _Fabric(choice, topology, npus, launch_fs, request.groups.rates)
     each = [_least_over_algorithms(replace(of, root=root), fabric) for of in asked for root in roots]
-    return LeastTime(min(taken.left_s for taken in each), min(taken.there_s for taken in each))
+    return LeastTime(min(taken.left_s for taken in each), min(taken.delivered_s for taken in each))
 
 
 @dataclass(frozen=True, eq=False)
@@ -263,8 +264,8 @@ class _Fabric(ServedFabric):
         """Return the least time of a request for a rank, by the placed schedules that `laid` returns."""
         least = [least_fs(each, self.launch_fs) for each in laid]
         if asked.name == MESSAGE:
-            left, there = np.min([each.min(axis=0) for each in least], axis=0) / TICKS_PER_S
-            return LeastTime(left, there)
+            left, delivered = np.min([each.min(axis=0) for each in least], axis=0) / TICKS_PER_S
+            return LeastTime(left, delivered)
         ranks = asked.ranks.shape[1]
         return LeastTime(0.0, min(float(each[:, :ranks].min()) for each in least) / TICKS_PER_S)
 
@@ -294,13 +295,13 @@ def _least_over_algorithms(asked: DistinctRequest, fabric: _Fabric) -> LeastTime
         parts = fabric.parts(few)
         laid = fabric.laid(parts)
     taken, seen = fabric.least(few, laid), {_message_key(parts)}
-    if not is_open(asked, fabric.choice):
+    if not is_free(asked, fabric.choice):
         return taken
     floor = LeastTime(0.0, _floor_s(asked, fabric))
     if heavy:
         return floor
     for option in _options(asked, fabric):
-        if taken.there_s <= (1 + _NEAR) * floor.there_s:
+        if taken.delivered_s <= (1 + _NEAR) * floor.delivered_s:
             return min(taken, floor)
         with suppress(InputError):
             parts = fabric.served_by(asked, option).parts(few)

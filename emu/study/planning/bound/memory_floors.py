@@ -37,9 +37,9 @@ class _PartCount(NamedTuple):
     """The number of copies of a part of the model at place 0, and of their forwards that still wait for their backwards."""
 
     name: str
-    times: int
-    ahead: int  # at the first backward
-    beside: int  # at a later moment, when the gradients of all parts live; 0: there is no such moment
+    number: int  # on place 0
+    kept_first: int  # at the first backward
+    kept_later: int  # at a later moment, when the gradients of all parts live; 0: there is no such moment
 
 
 @dataclass(eq=False)
@@ -51,8 +51,8 @@ class MemoryFloors:
 
     def bytes(self, plan: Plan) -> int:
         """Return the lower bound of the memory of the fullest rank of a plan, in bytes."""
-        own = [(count, self._part_bytes(plan, count.name)) for count in self._parts_of_place_0(plan)]
-        elements, precision = sum(count.times * part.parameters for count, part in own), self.stack.precision
+        own = [(each, self._part_bytes(plan, each.name)) for each in self._parts_of_place_0(plan)]
+        elements, precision = sum(of_place.number * part.parameters for of_place, part in own), self.stack.precision
         shards = plan.stage_ranks if plan.exchanges else plan.holders  # those of experts are shared by others
         whole = elements // shards if plan.shards_weights else elements
         shared = max(part.largest for _, part in own) if self.stack.software.updates_tensors else elements // shards
@@ -66,11 +66,13 @@ class MemoryFloors:
             own: The parts of place 0.
             whole: The number of parameters whose gradients live at the end of the step.
         """
-        kept = sum(count.ahead * part.kept for count, part in own)
+        kept = sum(of_place.kept_first * part.kept for of_place, part in own)
         gradients = item_bytes(self.stack.precision.gradient) * whole
         if self.stack.software.adds_gradients:  # they always live
             return kept + gradients
-        together = sum(count.beside * part.kept + count.times * part.made for count, part in own if count.beside)
+        together = sum(
+            of_place.kept_later * part.kept + of_place.number * part.made for of_place, part in own if of_place.kept_later
+        )
         return max(kept, gradients, together)
 
     @kept_by(lambda _, plan: (plan.layers, plan.pp, plan.vp, plan.pipeline, plan.passes, plan.shards_weights))

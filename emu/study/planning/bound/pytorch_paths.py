@@ -77,7 +77,7 @@ class PytorchPaths(TapePaths):
             plan.layer_settings,
             plan.sharding,
             plan.holders,
-            plan.sharded < plan.dp,
+            plan.shard_ranks < plan.dp,
             plan.copies > 1,
             plan.sizes["edp"],
             plan.splits,
@@ -96,7 +96,7 @@ class PytorchPaths(TapePaths):
 
     def _end_paths(self, plan: Plan, held: Sequence[HeldElements]) -> EndPaths:
         """Return the longest paths of a rank before its first pass and after its last; the optimizer updates an even share."""
-        tape, own = Tape(self.dtype), sum(size for _, _, size in held) // plan.sharded
+        tape, own = Tape(self.dtype), sum(size for _, _, size in held) // plan.shard_ranks
         self.update(tape, plan, own * (plan.clip > 0 and plan.shards_weights), own)
         before, after = (self.path_of(each, beside=self.stack.overlaps_gradients) for each in (Tape(self.dtype), tape))
         return before, after, after

@@ -31,7 +31,7 @@ class LeastTime(NamedTuple):
     """The least time of a request or message in seconds: until it has left, and until it is delivered."""
 
     left_s: float  # until a message has left its sender
-    there_s: float  # until all ranks have left a collective, or a message is delivered
+    delivered_s: float  # until all ranks have left a collective, or a message is delivered
     is_final: bool = True  # False: a better bound can still be computed
 
 
@@ -136,7 +136,7 @@ class Ports:
         rows = self.at[npus]
         return Rates(self.out.most(rows), self.into.most(rows), anywhere.alpha_s)
 
-    def spread(self, npus: I64) -> bool:
+    def routes_vary(self, npus: I64) -> bool:
         """Return whether some messages within groups [G, N] take routes that depend on the communicator."""
         return any(bool(self.varies[np.ix_(rows, rows)].any()) for rows in self.at[npus])
 

@@ -57,7 +57,7 @@ class TapePath:
         if of in self.known:
             return self.known[of]
         took = [(i, least.collective(place, ask)) for i, ask in self.asks]
-        longest_s = self._longest_s({i: each.left_s if i in self.sends else each.there_s for i, each in took})
+        longest_s = self._longest_s({i: each.left_s if i in self.sends else each.delivered_s for i, each in took})
         if all(each.is_final for _, each in took):
             self.known[of] = longest_s
         return longest_s
@@ -126,7 +126,7 @@ class TapePaths(ABC):
         """Return the paths of the passes of a part of the model, one of `names`."""
         return self._layer_paths(plan, name)
 
-    @kept_by(lambda _, plan, held: (held, plan.sharding, plan.sharded, plan.clip > 0, plan.tp))
+    @kept_by(lambda _, plan, held: (held, plan.sharding, plan.shard_ranks, plan.clip > 0, plan.tp))
     def of_ends(self, plan: Plan, held: Sequence[HeldElements]) -> EndPaths:
         """Return the paths before the first pass and after the last, for a rank that holds the given parameters."""
         return self._end_paths(plan, held)
@@ -153,7 +153,7 @@ class TapePaths(ABC):
         """Return further settings on which the passes of a layer depend.
 
         The tuple is empty if there are none. Then the time of one pass serves plans of all microbatches
-        (`QuickBounds.quickly_s`).
+        (`QuickBounds.by_sequence_s`).
         """
         return ()
 

@@ -10,7 +10,7 @@ from emu.fabric.busy_window import TimedGraph
 from emu.fabric.packet_fabric import PacketFabric
 from emu.fabric.run import run_graph
 from emu.study.fabric_check import NOTHING_SENT, FabricCheck, check_fabric, unchecked
-from emu.study.training.composed.composed import StepOnFabric
+from emu.study.training.composed.step_on_fabric import StepOnFabric
 from emu.study.training.step.packet_step import request_name
 
 

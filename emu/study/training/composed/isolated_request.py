@@ -21,8 +21,8 @@ from emu.fabric.lowering.classes import JobOrbits
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
 from emu.fabric.rounds import group_message_count, rounds_of
 from emu.fabric.run import run_graph
-from emu.study.training.composed.place_requests import DistinctRequest
 from emu.study.training.composed.request_parts import RequestPart
+from emu.study.training.composed.requests_by_place import DistinctRequest
 from emu.topology.topology import Topology, cached_by_topology
 from emu.trace.matching.call_batch import BatchKey
 from emu.trace.replay.replay import place_request
@@ -103,10 +103,12 @@ def time_requests(
             own = [i for i in alike if requests[i].size_bytes == size]
             of_root = {requests[i].root: i for i in reversed(own)}
             first = of_root.pop(requests[own[0]].root)
-            once = by_size[size] = _between(by_size, size) or _time_cached(parts[first], topology, placement, launch_fs, known)
-            few = once.tasks * len(of_root) <= LIGHT
+            isolated = by_size[size] = _between(by_size, size) or _time_cached(
+                parts[first], topology, placement, launch_fs, known
+            )
+            few = isolated.tasks * len(of_root) <= LIGHT
             others = {root: _time_cached(parts[i], topology, placement, launch_fs, known) for root, i in of_root.items() if few}
-            found |= {i: others.get(requests[i].root, once) for i in own}
+            found |= {i: others.get(requests[i].root, isolated) for i in own}
     return [found[i] for i in range(len(requests))]
 
 
@@ -195,12 +197,12 @@ def time_isolated(
     what, laid = parts[0].what, [place_request(part.what, topology, placement[part.ranks]) for part in parts]
     domain = orbits_of_job(topology, np.concatenate([placement[part.ranks].ravel() for part in parts]), laid)
     if domain is None and not topology.circuits:
-        once = _time_clusters(parts, laid, launch_fs, known)
+        isolated = _time_clusters(parts, laid, launch_fs, known)
     else:
         every, together = np.arange(len(topology.links)), np.zeros(sum(len(each.nodes) for each in laid), np.int64)
         number = every if domain is None else domain.links.number
-        once = _request_time(_timed(laid, together, [number], what, domain, launch_fs), [every], what)
-    return once._replace(messages=group_message_count(laid))
+        isolated = _request_time(_timed(laid, together, [number], what, domain, launch_fs), [every], what)
+    return isolated._replace(messages=group_message_count(laid))
 
 
 def _time_clusters(

@@ -14,7 +14,7 @@ from emu.collective.algorithm import AlgorithmOnDims, Choice, Request
 from emu.collective.operation import operation
 from emu.fabric.lower import LoweredSchedule, delay_entries, lower_placed
 from emu.memo import kept_by
-from emu.study.training.composed.place_requests import DistinctRequest
+from emu.study.training.composed.requests_by_place import DistinctRequest
 from emu.topology.facts.facts import routes_spread
 from emu.topology.topology import Topology
 from emu.trace.matching.call_batch import BatchKey

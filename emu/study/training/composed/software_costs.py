@@ -12,7 +12,7 @@ from emu.trace.device.device import Device
 from emu.units import format_time, ticks
 
 
-def topology_under(stack: Stack, topology: Topology) -> Topology:
+def costed_topology(stack: Stack, topology: Topology) -> Topology:
     """Return the topology with the stack's costs: the usable share of bandwidth, and the time of each message.
 
     A library makes switches that can add do so.
@@ -72,7 +72,7 @@ def _shares_text(stack: Stack, topology: Topology) -> str:
     return ", ".join(f"{share} ({name})" for share, name in zip(shares, names, strict=True))
 
 
-def device_under(stack: Stack, device: Device) -> Device:
+def costed_device(stack: Stack, device: Device) -> Device:
     """Return the device as the software uses it: with its time to launch a collective or message, and its attention kernel.
 
     A collective that adds takes the cores that the stack gives it from products beside it. The launch time is added to that of

@@ -20,7 +20,7 @@ from emu.trace.timed_dtype import FLOAT_BYTES, timed_as, timed_bytes
 from emu.trace.trace import Kind
 from emu.units import format_size, seconds
 
-MOST = 10
+MOST_LINES = 10
 LARGEST = 64  # ranks of a group, up to which other algorithms are looked at
 _OFTEN, _SMALL_BYTES = 8, 2**20  # requests of one line in a step, and the size of each, for which one for all is worth a hint
 _EXPOSED, _SHARE = 0.9, 0.1  # limits of a hint: share of communication that is exposed, and share of the step
@@ -39,7 +39,7 @@ def with_costliest(step: Step, timed: TimedTrace) -> Step:
 def costliest(timed: TimedTrace) -> tuple[CostlyRequest, ...]:
     """Return the requests of the rank that ended last, those with the longest total time first."""
     spent = _spent(timed)
-    longest = sorted(spent.items(), key=lambda each: (-sum(each[1]), each[0]))[:MOST]
+    longest = sorted(spent.items(), key=lambda each: (-sum(each[1]), each[0]))[:MOST_LINES]
     known: dict[tuple[object, ...], list[BenchRow]] = {}
     return tuple(_costly(timed, key, ticks, known) for key, ticks in longest)
 

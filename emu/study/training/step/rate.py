@@ -15,7 +15,7 @@ from emu.model.model import Model
 from emu.model.plan.plan import Plan
 from emu.trace.device.device import Device
 from emu.trace.device.step_error import RunKind
-from emu.trace.steps import computes, is_whole
+from emu.trace.steps import computes, is_whole_script
 from emu.trace.timed_dtype import AS_RAN, FLOAT_BYTES, TF32, timed_as
 from emu.trace.trace import Events, Kind, Trace
 from emu.units import format_flops
@@ -135,7 +135,7 @@ def has_work(trace: Trace) -> bool:
 
 def judged(trace: Trace, device: Device, ranks: int, step_s: float, products: Sequence[Products]) -> dict[str, Any]:
     """Return fields of a step: its rate, the possible error, and whether it is the whole script."""
-    whole = is_whole(trace)
+    whole = is_whole_script(trace)
     off = None if whole else device.step_error(kind_of(trace, products))
     reached = rate(trace, ranks, step_s, products)
     return {**reached, "whole_script": whole, "either_way": off and off.share, "either_way_by": off and off.text}

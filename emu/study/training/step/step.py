@@ -17,7 +17,7 @@ from emu.fabric.run import Spread, check_seeds, spread
 from emu.study.choice.chooser import is_automatic
 from emu.study.fabric_check import FabricCheck
 from emu.study.packet_figures import PacketFigures
-from emu.study.training.composed.place_requests import PlaceRequests
+from emu.study.training.composed.requests_by_place import PlaceRequests
 from emu.study.training.step.choices import RecordedChooser, StepChoice, served_otherwise
 from emu.study.training.step.rate import Products, dtype_notes, judged, messages_of, peak_notes, products_of
 from emu.topology.topology import Topology
@@ -159,25 +159,33 @@ class TimedTrace:
     replayed: ReplayGraph
     timeline: Timeline
     report: StepReport
-    shares: F64  # [L] the share of the step that each link is busy, as `busy_shares` returns it
+    link_busy: F64  # [L] the share of the step that each link is busy, as `busy_shares` returns it
     spread: Spread | None
     wall_fabric_s: float
-    place_requests: PlaceRequests | None = None  # of a composed step; None: the trace has all ranks
+    requests_by_place: PlaceRequests | None = None  # of a composed step; None: the trace has all ranks
     between_s: tuple[float, float] | None = None  # of a composed step, what the whole graph is estimated to take
+    axes: tuple[str, ...] = ()  # whose ranks have neighbouring NPUs, nearest first; (): the topology's own order of NPUs
     engine_assumed: tuple[str, ...] = ()  # what composing, or a time by packets, rests on
     auto: StepChoice | None = None  # None: nothing was chosen for the step as a whole
     packets: PacketFigures | None = None  # what only packets know; None: it was not timed by packets
     fabric_check: FabricCheck | None = None  # of the fluid time by packets; None: it was not asked for
 
     @property
+    def is_composed(self) -> bool:
+        """True if one rank of each place stands for its place; else the trace has all ranks."""
+        return self.requests_by_place is not None
+
+    @property
     def ranks(self) -> int:
         """The number of ranks of the run."""
-        return self.trace.n_ranks if self.place_requests is None else len(self.place_requests.representatives.place_of_rank)
+        return (
+            self.trace.n_ranks if self.requests_by_place is None else len(self.requests_by_place.representatives.place_of_rank)
+        )
 
     @property
     def how(self) -> str:
         """The method that timed the step: a method of the engine, or `composed`."""
-        return self.timeline.how if self.place_requests is None else "composed"
+        return "composed" if self.is_composed else self.timeline.how
 
     def members(self, number: int) -> tuple[int, ...]:
         """Return the ranks of a group of the trace.
@@ -185,7 +193,7 @@ class TimedTrace:
         Where one rank represents many, those of the first group that it stands for.
         """
         group = self.trace.groups[number].ranks
-        return group if self.place_requests is None else self.place_requests.members(number, group[0])
+        return group if self.requests_by_place is None else self.requests_by_place.members(number, group[0])
 
     def mean_over_ranks(self) -> MeanParts:
         """Return the seconds of each part of the step, such as compute and idle time, as means over all ranks of the job."""
@@ -194,9 +202,9 @@ class TimedTrace:
     @property
     def _ranks_represented(self) -> I64:
         """The number of ranks of the run that each rank of the trace stands for."""
-        if self.place_requests is None:
+        if self.requests_by_place is None:
             return np.ones(self.trace.n_ranks, np.int64)
-        return np.bincount(self.place_requests.representatives.place_of_rank)
+        return np.bincount(self.requests_by_place.representatives.place_of_rank)
 
     def step(self, *, briefly: bool = False) -> Step:
         """Return the figures of the step; with `briefly` the critical path and the busiest links are left out."""
@@ -213,7 +221,7 @@ class TimedTrace:
             **self._parts(),
             compute_basis=compute_basis(self.trace, self.device, self.dtype, self.report.step, self._ranks_represented),
             critical_path=() if briefly else critical_path(self.trace, self.replayed, self.timeline, self.report),
-            busiest_links=() if briefly else busiest(self.shares, self.topology),
+            busiest_links=() if briefly else busiest(self.link_busy, self.topology),
             peak_memory_bytes=sum(most),
             memory_by_part_bytes=dict(zip(PARTS, most, strict=True)),
             algorithms=algorithms_of(self.replayed.services),
@@ -233,7 +241,7 @@ class TimedTrace:
             found["measured_step_s"] = reading.step_times_s[step - 1]
         if reading.parts:
             found["measured_parts"] = reading.parts[step - 1]
-        if not briefly and self.place_requests is None and reading.collective_s:
+        if not briefly and not self.is_composed and reading.collective_s:
             found["collectives"] = collective_times(self.trace, self.replayed, self.timeline, step)
         if not briefly and self.device.keeps_unknown:
             found["kernels"] = kernel_times(self.trace, self.device, self.dtype, step)
@@ -241,14 +249,14 @@ class TimedTrace:
 
     def _parts(self) -> dict[str, Any]:
         """Return the parts of the step as fields of a `Step`, for the ranks of the job."""
-        parts, asked = self.report.figures(), self.place_requests
+        parts, asked = self.report.figures(), self.requests_by_place
         if asked is None:
             return parts
         place, by_place = parts["rank"], parts["straggling_by_rank_s"]
         rank = int((asked.representatives.place_of_rank == place).argmax())
         waited = self._waited(place) if by_place else {}
-        beside = asked.representatives.beside
-        by_rank = {beside(rank, other, waited.get(other, ())): time_s for other, time_s in by_place.items()}
+        waited_rank = asked.representatives.waited_rank
+        by_rank = {waited_rank(rank, other, waited.get(other, ())): time_s for other, time_s in by_place.items()}
         return {**parts, "rank": rank, "straggling_by_rank_s": by_rank}
 
     def _waited(self, place: int) -> Mapping[int, Sequence[str]]:
@@ -260,13 +268,24 @@ class TimedTrace:
             found.setdefault(last, Counter())[axis] += ticks
         return {last: [axis for axis, _ in of.most_common()] for last, of in found.items()}
 
+    def _placement_note(self) -> str:
+        """Return a sentence for the report that says which NPU each rank has."""
+        if not self.axes:
+            return f"the {self.ranks} ranks sit on the first of the {self.topology.n_npus} NPUs, in the topology's own order"
+        nearest, *further = self.axes
+        then = f", then {', '.join(further)}" if further else ""
+        return (
+            f"the {self.ranks} ranks sit on the first of the {self.topology.n_npus} NPUs, in the order of the axes: "
+            f"neighbouring NPUs have the ranks of {nearest}{then}"
+        )
+
     def assumptions(self) -> tuple[str, ...]:
         """Return a sentence for each assumption that no source states."""
         reading = reading_of(self.trace)
         own = [
             *(() if reading is None else reading.assumptions),
             *growth_notes(self.trace, as_measured=self.device.as_measured),
-            f"the {self.ranks} ranks sit on the first of the {self.topology.n_npus} NPUs, in the topology's own order",
+            self._placement_note(),
         ]
         if reading is None:
             own.append(_MEMORY_TOLD)
@@ -304,7 +323,7 @@ def time_trace(laying: TraceLayout, *, perturb: int = 0, delays: bool = False) -
     if perturb:
         check_seeds(perturb)
     began, trace = time.perf_counter(), laying.trace
-    laying = replace(laying, device=laying.device.over(trace.n_ranks))
+    laying = replace(laying, device=laying.device.for_ranks(trace.n_ranks))
     if delays:
         replayed, timeline = brief_replay(laying)
     else:

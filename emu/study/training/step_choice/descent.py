@@ -13,7 +13,7 @@ from typing import NamedTuple
 from emu.study.training.step_choice.options import Coordinate, Option
 
 NEVER = float("inf")
-WORTH = 1e-4  # share of the present time that a move must save at least
+LEAST_GAIN = 1e-4  # share of the present time that a move must save at least
 _TOGETHER = {2: 24, 3: 16}  # numbers of coordinates that move together, and how many such moves are tried
 _CHEAPEST = 32  # single moves that joint moves are made of
 _AXES = 12  # joint moves of a whole axis that are tried from one place
@@ -47,17 +47,17 @@ class Descent:
     weight_s: Mapping[Coordinate, float]  # seconds of all requests of a coordinate, one after another
     judge: Callable[[OptionByCoordinate], StepTime]
     most: int  # limit of steps that are timed; at the end one more for each coordinate
-    floor_s: float  # a step of at most this time, in seconds, is good enough
+    good_enough_s: float  # a step of at most this time ends the descent
     known: dict[tuple[str, ...], StepTime] = field(default_factory=dict)
 
     def best(self, starts: Sequence[OptionByCoordinate]) -> tuple[OptionByCoordinate, float]:
         """Return the best options found from several starts, and the time of the step with them.
 
-        The first start is returned unchanged where its time is near the floor. Otherwise all coordinates of each axis are moved
+        The first start is returned unchanged where its time is good enough. Otherwise all coordinates of each axis are moved
         together from the fastest start. Then single moves are made from the result and from each start, the fastest first. From
         the best result several coordinates are moved together. Of equal results the one from the first start is returned.
         """
-        if self.time_of(starts[0]).time_s <= self.floor_s:
+        if self.time_of(starts[0]).time_s <= self.good_enough_s:
             return starts[0], self.time_of(starts[0]).time_s
         by_time = sorted(starts, key=lambda start: self.time_of(start).time_s)
         served, time_s = min(map(self._descend, (self._best_by_axis(by_time[0]), *by_time)), key=lambda each: each[1])
@@ -99,7 +99,7 @@ class Descent:
 
     def _single_move(self, served: OptionByCoordinate, time_s: float, order: Sequence[Coordinate]) -> OptionByCoordinate | None:
         """Return the options after the first coordinate with a helpful move made its best move; None if none helps."""
-        for coordinate in order if time_s > self.floor_s else ():
+        for coordinate in order if time_s > self.good_enough_s else ():
             changed = [{**served, coordinate: option} for option in self._other_options(served, coordinate)]
             best = min(changed, key=lambda each: self.time_of(each).time_s, default=served)
             if self._helps(best, time_s):
@@ -108,7 +108,7 @@ class Descent:
 
     def _joint_move(self, served: OptionByCoordinate, time_s: float) -> OptionByCoordinate | None:
         """Return the options after the first helpful joint move, cheapest first; None if none helps."""
-        moves = self._moves(served, time_s) if time_s > self.floor_s else []
+        moves = self._moves(served, time_s) if time_s > self.good_enough_s else []
         cheapest = sorted(moves, key=lambda move: move.costs_s)[:_CHEAPEST]
         for several in (*_axis_moves(moves), *_joint_moves(cheapest)):
             changed = {**served, **{move.coordinate: move.option for move in several}}
@@ -128,7 +128,7 @@ class Descent:
 
     def _helps(self, served: OptionByCoordinate, time_s: float) -> bool:
         """Return whether options make the step shorter than `time_s` by more than the least share that counts."""
-        return self.time_of(served).time_s < time_s * (1 - WORTH)
+        return self.time_of(served).time_s < time_s * (1 - LEAST_GAIN)
 
     def time_of(self, served: OptionByCoordinate) -> StepTime:
         """Return the time of a step with given options, from memory or newly timed; `NEVER` beyond the limit of steps."""

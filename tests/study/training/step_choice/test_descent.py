@@ -16,7 +16,7 @@ def options(*names: str) -> list[Option]:
     return [ALONE, *(Option(name, lambda _, name=name: AlgorithmOnDims(name)) for name in names)]
 
 
-def descent(time_s: Callable[[Mapping[Coordinate, str]], float], most: int = 100, floor_s: float = 0.0, **of):
+def descent(time_s: Callable[[Mapping[Coordinate, str]], float], most: int = 100, good_enough_s: float = 0.0, **of):
     known = of or {"a": ("ring", "tree"), "b": ("ring", "tree"), "c": ("ring",)}
     every = {c: options(*known[c.axis]) for c in (A, B, C) if c.axis in known}
     judged = []
@@ -26,7 +26,7 @@ def descent(time_s: Callable[[Mapping[Coordinate, str]], float], most: int = 100
         judged.append(names)
         return StepTime(time_s(names), {"a": 3.0, "b": 2.0, "c": 1.0})
 
-    found = Descent(every, dict.fromkeys(every, 1.0), judge, most, floor_s)
+    found = Descent(every, dict.fromkeys(every, 1.0), judge, most, good_enough_s)
     served, found_s = found.best([dict.fromkeys(every, ALONE)])
     return {c: option.name for c, option in served.items()}, found_s, judged
 
@@ -110,9 +110,9 @@ def test_it_ends_after_so_many_steps_and_one_more_for_each_coordinate_and_times_
 
 
 def test_a_start_that_takes_no_longer_than_the_floor_is_taken_as_it_is():
-    names, time_s, judged = descent(lambda names: 2.0 - 0.001 * (names[A] == "ring"), floor_s=2.0)
+    names, time_s, judged = descent(lambda names: 2.0 - 0.001 * (names[A] == "ring"), good_enough_s=2.0)
     assert (set(names.values()), time_s, len(judged)) == ({"each alone"}, 2.0, 1)
-    names, _, _ = descent(lambda names: 2.0 - 0.001 * (names[A] == "ring"), floor_s=1.99)
+    names, _, _ = descent(lambda names: 2.0 - 0.001 * (names[A] == "ring"), good_enough_s=1.99)
     assert names[A] == "ring"
 
 

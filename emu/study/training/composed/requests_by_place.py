@@ -7,6 +7,7 @@ collective, or a send and its receive, as the representatives see it.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,6 +21,15 @@ from emu.trace.matching.role_requests import MESSAGE, RequestColumns, RoleReques
 from emu.trace.trace import PARTS, Group, Kind, Trace
 
 CHOOSING = 64  # groups of an axis, up to which each has a choice of its own
+
+
+class RequestKind(NamedTuple):
+    """The key of requests that follow one another: where they go."""
+
+    axis: int
+    place: int  # the first of the places that ask together
+    source: int  # the place that sends the message; -1: a collective
+    target: int  # the place that receives it; -1: a collective; below that: the next but so many in a ring
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -39,7 +49,7 @@ class DistinctRequest:
     splits: tuple[int, ...]  # elements of each block that a member gives; (): an even cut
     ranks: I64  # [groups, members]
     choosing: I64  # [.., members] the groups for which an algorithm is chosen: each, or one for all
-    kind: tuple[int, ...]  # equal if one follows another: axis, first place with such groups, source and target place
+    kind: RequestKind  # equal if one follows another
 
     def of_group(self, number: int) -> Request:
         """Return the request of one of the groups in `choosing`; it has the number of groups for which the choice counts."""
@@ -59,7 +69,7 @@ class PlaceRequests:
     request_of_call: I64  # [M] which of the distinct requests each call is for
     requests: tuple[DistinctRequest, ...]  # [Q] the distinct requests
     representatives: Representatives
-    times: I64  # [Q] how often each of the distinct requests is made
+    counts: I64  # [Q] how often each of the distinct requests is made
     axis_of_group: tuple[int, ...]  # the number of the axis of each group of the trace
     first_event: I64  # [P + 1] the first event of each place among those of all places, and at last the number of events
     place_of_event: I64  # [X] the place of each event of all places
@@ -81,7 +91,7 @@ class PlaceRequests:
         return tuple(groups[(groups == first).any(axis=1).argmax()].tolist())
 
 
-def place_requests(representatives: Representatives) -> PlaceRequests:
+def requests_by_place(representatives: Representatives) -> PlaceRequests:
     """Return the requests of the representatives of all places.
 
     Raises:
@@ -104,12 +114,12 @@ def place_requests(representatives: Representatives) -> PlaceRequests:
     different = (
         _distinct(representatives, meets, asked.names, kind, RequestColumns(*own), splits[i]) for kind, own, i in examples
     )
-    times = np.bincount(request, minlength=len(at))
+    counts = np.bincount(request, minlength=len(at))
     axis_of_group = tuple(i for i, of in enumerate(meets) for _ in np.unique(of))
     sizes = [len(events) for events in trace.events]
     of_events = np.cumsum([0, *sizes]).astype(np.int64), np.repeat(np.arange(len(sizes)), sizes)
     asks = each.row, each.kind == Kind.SEND, call, request, tuple(different)
-    return PlaceRequests(trace, *asks, representatives, times, axis_of_group, *of_events)
+    return PlaceRequests(trace, *asks, representatives, counts, axis_of_group, *of_events)
 
 
 def _first_of_meeting_places(places: I64, n_places: int) -> I64:
@@ -264,7 +274,7 @@ def _distinct(
     said = MESSAGE if src >= 0 else names[int(one.name)], names[int(one.dtype)]
     amounts = int(one.root), int(one.size_bytes), int(one.elements)
     name = representatives.axes[axis].name
-    return DistinctRequest(axis, name, *said, *amounts, splits, ranks, choosing(ranks, every), tuple(kind))
+    return DistinctRequest(axis, name, *said, *amounts, splits, ranks, choosing(ranks, every), RequestKind(*kind))
 
 
 def choosing(ranks: I64, every: I64) -> I64:
