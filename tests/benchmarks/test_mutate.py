@@ -225,7 +225,7 @@ def test_what_is_known_to_be_without_effect_still_stands_in_the_files():
             ["tests/launch/show/text", "tests/launch/test_bench.py", "tests/launch/test_run.py"],
         ),
         ("launch/ray/actors.py", ["tests/launch/ray"]),
-        ("emu/trace/one.py", ["tests", "tests/trace", "tests/study/training"]),
+        ("emu/trace/one.py", ["tests", "tests/figures", "tests/trace"]),
     ],
 )
 def test_the_tests_that_see_a_file_are_those_of_its_name_and_folder_then_more(tmp_path, path, tests):
