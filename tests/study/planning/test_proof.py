@@ -2,6 +2,7 @@
 
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -245,3 +246,12 @@ def test_a_best_plan_is_known_before_a_request_is_timed(monkeypatch):
     assert jobs[0] is results.RequestJob
     assert table(late) == table(first)
     assert every <= len(jobs) + 2 * search._AHEAD
+
+
+def test_the_page_of_training_says_where_a_search_ends():
+    page = " ".join((Path(__file__).parents[3] / "docs" / "training.md").read_text().split())
+    first, after = search.MOST, search.AFTER_FIRST
+    assert f"after {first.steps:,} steps, {first.requests:,} requests or {first.plans:,} plans" in page
+    assert (
+        f"composed {after.steps} more steps, timed {after.requests:,} more requests or generated {after.plans:,} more" in page
+    )
