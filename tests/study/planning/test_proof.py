@@ -250,7 +250,7 @@ def test_a_best_plan_is_known_before_a_request_is_timed(monkeypatch):
 
 def test_the_page_of_training_says_where_a_search_ends():
     page = " ".join((Path(__file__).parents[3] / "docs" / "training.md").read_text().split())
-    first, after = search.MOST, search.AFTER_FIRST
+    first, after = search.MOST_WORK, search.MOST_AFTER_FIRST
     assert f"after {first.steps:,} steps, {first.requests:,} requests or {first.plans:,} plans" in page
     assert (
         f"composed {after.steps} more steps, timed {after.requests:,} more requests or generated {after.plans:,} more" in page
