@@ -48,7 +48,7 @@ def step_of(words: str) -> Step:
     """Return a step of BATCHxTOKENS."""
     batch, tokens = map(int, words.split("x"))
     program = Program(anywhere(MODEL), Plan(global_batch=batch, seq=tokens), read_text(), RECORDED, 0, 1e-3)
-    trace = LocalCluster().record(1, Choice(), program)[1]
+    trace = LocalCluster().run_traced(1, Choice(), program)[1]
     return Step(words, one_step(trace, equal_steps(trace)[0][-1]).events_of(0), replace(program, steps=STEPS))
 
 

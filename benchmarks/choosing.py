@@ -14,10 +14,10 @@ from statistics import quantiles
 from benchmarks.composed.drawn import Drawn, several
 from emu.errors import InputError
 from emu.study.choice.chooser import is_automatic
-from emu.study.training.composed.software_costs import device_under
+from emu.study.training.composed.software_costs import costed_device
 from emu.study.training.estimate import prepare
 from emu.study.training.step_choice.algorithm_search import ALWAYS_COMPOSED, AlgorithmSearch
-from emu.study.training.step_choice.options import Coordinate, OpenRequests
+from emu.study.training.step_choice.options import Coordinate, FreeRequests
 from emu.topology.catalogue import build_topology
 from launch.data.devices import find_device
 
@@ -51,24 +51,27 @@ def compare(drawn: Drawn) -> Compared | None:
     began = time.process_time()
     _, found_s, _ = search.find()
     between = time.process_time()
-    fastest = {c: _fastest(search.open, c) for c in sorted(search.coordinates, key=search.open.weight_s, reverse=True)[:MOST]}
+    fastest = {
+        c: _fastest(search.free_requests, c)
+        for c in sorted(search.coordinates, key=search.free_requests.weight_s, reverse=True)[:MOST]
+    }
     every = [dict(zip(fastest, names, strict=True)) for names in product(*fastest.values())]
     brute_s = min(search.composed_s(names) for names in every)
     taken = between - began, time.process_time() - between
-    by_others = [search.composed_s(dict.fromkeys(search.open.by_coordinate, name)) for name in search.others]
+    by_others = [search.composed_s(dict.fromkeys(search.free_requests.by_coordinate, name)) for name in search.others]
     return Compared(found_s, search.composed_s({}), min(by_others), brute_s, len(every), taken)
 
 
 def to_serve(drawn: Drawn) -> AlgorithmSearch | None:
     """The step as one to choose for."""
     request, stack = drawn.request, drawn.request.stack
-    device = find_device("h100", stack.precision.activation).over(request.plan.world)
+    device = find_device("h100", stack.precision.activation).for_ranks(request.plan.world)
     prepared = prepare(request, build_topology(drawn.topology), replace(device, memory_bytes=0), ALWAYS_COMPOSED)
-    step = prepared.on_fabric(device_under(stack, device))
+    step = prepared.on_fabric(costed_device(stack, device))
     return AlgorithmSearch(step) if is_automatic(step.choice.chooser) else None
 
 
-def _fastest(requests: OpenRequests, coordinate: Coordinate) -> list[str]:
+def _fastest(requests: FreeRequests, coordinate: Coordinate) -> list[str]:
     """The algorithms that take least for its heaviest request."""
     asked, fabric = requests.heaviest(coordinate), requests.fabric
     names = [bound.name for bound in fabric.bounds(asked, float("inf")) if bound.messages <= _MESSAGES]

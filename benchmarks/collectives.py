@@ -25,7 +25,7 @@ from torch._C._distributed_c10d import PrefixStore
 from emu.backend.executor.executor import Buffers, execute
 from emu.backend.executor.wire import LOOPBACK, GlooWire, reach_store, serve_store
 from emu.collective.algorithm import algorithm, schedule
-from emu.collective.operation import cut, operation
+from emu.collective.operation import divide_blocks, operation
 from emu.collective.proof import prove
 from emu.collective.schedule import Schedule
 from emu.errors import InputError, RunError
@@ -168,7 +168,7 @@ def stack(tensors: list[Tensor]) -> None:
 
 def moved_bytes(made: Schedule, count: int) -> int:
     """Return the bytes that are moved: a copy reads and writes its slot; an add reads two and writes one."""
-    slots = cut(np.array([count]), made.n_slots, made.shares)
+    slots = divide_blocks(np.array([count]), made.n_slots, made.shares)
     return int((slots.count[made.slot] * np.where(made.reduce, 3, 2)).sum()) * FLOAT_BYTES
 
 

@@ -36,7 +36,7 @@ SAME: Mapping[str, object] = {
     "infinitehbd.traffic.crossing": 6.0,
     "infinitehbd.training.best_plan": (plan_of(DENSE, 8, 16, 8), _STEP, "any"),
     "infinitehbd.waste.side_by_side": 0.06,
-    **{f"infinitehbd.waste.{name}": _WASTE for name in ("on_trace", "at_rate", "waste")},
+    **{f"infinitehbd.waste.{name}": _WASTE for name in ("on_trace", "at_rate", "waste_of")},
     "railx.counts.availability": 93.0,
     "railx.counts.mean_largest_job": 3900.0,
     **{f"railx.setting.{name}": 1e-3 for name in ("request_s", "gap_s")},

@@ -35,7 +35,7 @@ from emu.topology.catalogue import build_topology
 from emu.topology.fault_injection.fault import Fault
 from emu.trace.matching.call_batch import BatchKey
 from emu.trace.matching.role_requests import MESSAGE
-from emu.trace.replay.replay import lay_request
+from emu.trace.replay.replay import place_request
 from emu.units import TICKS_PER_S
 from launch.data.devices import find_device
 from launch.show.text.table import table
@@ -112,7 +112,7 @@ def _fabric_s(case: Case, asked_s: Sequence[float]) -> float:
     """Virtual time until the last rank has its answer, where each asks at such a time."""
     builder, entered, left = Builder(column(RING.links.bandwidth_Bps, np.float64)), dict[int, float](), list[int]()
     for what, ranks in case.asked:
-        piece, nobody = lower_placed(lay_request(what, RING, np.array([ranks]))), np.full(len(ranks), -1)
+        piece, nobody = lower_placed(place_request(what, RING, np.array([ranks]))), np.full(len(ranks), -1)
         first = builder.piece(piece, nobody, nobody)
         all_came_s = max(asked_s[rank] for rank in ranks)  # what an all_to_all moves is known only then
         for member, rank in enumerate(ranks):

@@ -31,7 +31,7 @@ def moments(program: Program) -> list[Moment]:
 
     began, hook = now(), register_optimizer_step_post_hook(updated)
     try:
-        LocalCluster().record(program.plan.world, Choice(), program)
+        LocalCluster().run_traced(program.plan.world, Choice(), program)
     finally:
         hook.remove()
     return [began, *(ends[step] for step in sorted(ends))]

@@ -33,7 +33,7 @@ _Edges = tuple[I64, I64, I64]  # [n - 1] child, parent, and depth of the child
 
 
 def _height(n: int) -> int:
-    """Return the height of the trees."""
+    """Return the height of both trees, in hops from the root to the farthest leaf."""
     return (n - 1).bit_length()
 
 
@@ -48,7 +48,7 @@ _CLAIM = Claim("link", alpha=lambda n: 2 * _height(n), beta=_beta)
 
 @collective("all_reduce", "double-tree", claim=_CLAIM)
 def all_reduce(n: int) -> Schedule:
-    """Add the children's pieces on each rank, send the sum to its parent, and pass the total back to the children."""
+    """Add the children's parts of the data on each rank, send the sum to its parent, and pass the total back to them."""
     one, other = _trees(n)
     rounds, deep = range(2 * _height(n) + PIECES - 1), _height(n)
     return Schedule.build(n, 2 * PIECES, ((*_round(0, deep, one, t), *_round(1, deep, other, t)) for t in rounds))
@@ -57,7 +57,8 @@ def all_reduce(n: int) -> Schedule:
 def _trees(n: int) -> tuple[_Edges, _Edges]:
     """Return both trees of the double tree: each rank is a leaf in one of them.
 
-    The second is the mirror image of the first for even n, and the first moved by one place for odd n.
+    The second is the mirror image of the first for even n. For odd n, each rank has in it the role that the rank before it has
+    in the first.
     """
     place = np.arange(1, n)
     lowest = place & -place
@@ -141,7 +142,7 @@ SWITCH_PIECES = 64  # pieces of each tree: to fill it takes 3 / k in a node
 
 
 def _with_heads(n: int) -> Iterator[tuple[int, ...]]:
-    """Yield the grid of one node, then the grids of nodes x ranks of a node."""
+    """Yield the grid of one node with all n ranks, then the grids of nodes x ranks of a node."""
     if n > 1:
         yield 1, n
     yield from planes(n)

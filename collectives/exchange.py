@@ -24,7 +24,7 @@ from emu.collective.transform import concatenate
 
 
 def _q(p: int) -> int:
-    """Return the base-2 logarithm of p, rounded down."""
+    """Return log2(p), rounded down."""
     return p.bit_length() - 1
 
 
@@ -75,7 +75,7 @@ def all_reduce(n: int) -> Schedule:
     return concatenate(reduce_scatter(n), all_gather(n))
 
 
-def _of_rank_0(n: int, rounds: Iterable[Sends]) -> Schedule:
+def _translated_schedule(n: int, rounds: Iterable[Sends]) -> Schedule:
     """Return the schedule of all ranks from the rounds of rank 0, by translations; slot d is the item of rank 0 for rank d."""
     return Schedule.build(n, n * n, rounds, translate=(n,), slot_digits=2)
 
@@ -86,11 +86,11 @@ _CLAIM = Claim("rank", alpha=lambda n: min(n - 1, 1), beta=lambda n: Fraction(n 
 @collective("all_to_all", "pairwise", claim=_CLAIM)
 def pairwise(n: int) -> Schedule:
     """Send rank r's item for rank r+t to that rank in round t."""
-    return _of_rank_0(n, (Sends(0, t, slot=t) for t in range(1, n)))
+    return _translated_schedule(n, (Sends(0, t, slot=t) for t in range(1, n)))
 
 
 @collective("all_to_all", "at-once", claim=_CLAIM, default=True)
 def at_once(n: int) -> Schedule:
     """Send every item straight to its sink, all in one round."""
     others = np.arange(1, n)
-    return _of_rank_0(n, [Sends(0, others, slot=others)] * (n > 1))
+    return _translated_schedule(n, [Sends(0, others, slot=others)] * (n > 1))

@@ -25,7 +25,7 @@ def _steps(dims: Dims) -> int:
 
 
 def _share(dims: Dims) -> Fraction:
-    """Return the share of the whole that the busiest link carries in one half.
+    """Return the share of the data that the busiest link carries in a reduce_scatter or all_gather.
 
     This is a link of the part that reduces along the smallest dims first. With side d in all dimensions the share is (1 - 1/N)
     / (D (d - 1)).
@@ -42,13 +42,16 @@ _BOTH = Claim("link", alpha=lambda dims: 2 * _steps(dims), beta=lambda dims: 2 *
 
 @collective("reduce_scatter", "hyperx-direct", claim=_HALF, shapes=grids)
 def reduce_scatter(dims: Dims) -> Schedule:
-    """Send, in each part, to every other rank of a line the sums that this rank reduces further; rank r ends with block r."""
+    """Send to every other rank of a line the sums that it reduces further, dimension by dimension; rank r ends with block r."""
     return dual(all_gather(dims))
 
 
 @collective("all_gather", "hyperx-direct", claim=_HALF, shapes=grids)
 def all_gather(dims: Dims) -> Schedule:
-    """Send, in each part, all that a rank has to every other rank of its line, one dimension after another."""
+    """Send all blocks that a rank has to every other rank of its line, one dimension after another.
+
+    A block is cut into as many parts as there are dimensions. Each part begins with another dimension, so that all are busy.
+    """
     n, n_dims = prod(dims), len(dims)
     place = np.arange(n).reshape(dims)
     order = [[(c + k) % n_dims for k in reversed(range(n_dims))] for c in range(n_dims)]

@@ -97,8 +97,8 @@ def _remote_share(n: int) -> Fraction:
     return Fraction(int(np.count_nonzero(offsets)), offsets.size)
 
 
-def _places(dims: Dims) -> tuple[I64, I64]:
-    """Return [m, T, k] the board and the place of the experts of each token, for a rank at each place of a board.
+def _expert_positions(dims: Dims) -> tuple[I64, I64]:
+    """Return [m, T, k] the board of each expert of each token and the position on it, for a rank at each of m positions.
 
     Boards are counted from the rank's own board.
     """
@@ -108,11 +108,11 @@ def _places(dims: Dims) -> tuple[I64, I64]:
 
 
 def _copies_between(dims: Dims) -> I64:
-    """Return [m, g] the number of copies that a rank at each place of a board sends to each board.
+    """Return [m, g] the number of copies that a rank at each of m positions of a board sends to each of g boards.
 
     Boards are counted from the rank's own, to which it sends none.
     """
-    (g, m), (board, _) = dims, _places(dims)
+    (g, m), (board, _) = dims, _expert_positions(dims)
     goes = np.zeros((m, TOKENS, g), np.bool_)
     np.put_along_axis(goes, board, values=True, axis=2)
     goes[..., 0] = False
@@ -120,11 +120,11 @@ def _copies_between(dims: Dims) -> I64:
 
 
 def _copies_inside(dims: Dims) -> I64:
-    """Return [m, m] the number of copies that each place of a board sends to each other place of the board.
+    """Return [m, m] the number of copies that each position of a board sends to each other position of the board.
 
-    These are copies of the tokens of all ranks at its place.
+    These are copies of the tokens of all ranks at the same position of their boards.
     """
-    m, (_, place) = dims[1], _places(dims)
+    m, (_, place) = dims[1], _expert_positions(dims)
     counts = np.stack([np.bincount(each.ravel(), minlength=m) for each in place])
     np.fill_diagonal(counts, 0)
     return counts
@@ -143,7 +143,7 @@ def _is_between(dims: Dims, src: I64, dst: I64) -> I64:
 
 def _meet(dims: Dims) -> bool:
     """Return whether some tokens cross both a busiest link between boards and a busiest link within one."""
-    (between, inside), (board, place) = (_copies_between(dims), _copies_inside(dims)), _places(dims)
+    (between, inside), (board, place) = (_copies_between(dims), _copies_inside(dims)), _expert_positions(dims)
     p = np.arange(dims[1])[:, None, None]
     joined = (between[p, board] == between.max())[..., :, None] & (inside[p, place] == inside.max())[..., None, :]
     same = board[..., :, None] == board[..., None, :]
@@ -170,12 +170,12 @@ def flat_combine(n: int) -> Schedule:
 def hierarchical_dispatch(dims: Dims) -> Schedule:
     """Send one copy of a token to each board with experts of it.
 
-    There the rank at the sender's place copies it to the experts.
+    It goes to the rank at the sender's position on that board, which copies it to the experts.
     """
     return hierarchical(operation("dispatch", prod(dims)), dims)
 
 
 @collective("combine", "hierarchical", claim=_HIERARCHICAL, shapes=planes)
 def hierarchical_combine(dims: Dims) -> Schedule:
-    """Add the values of a token on each board at the token's place, and send each board's sum to the token's own rank."""
+    """Add the values of a token on each board, at the token's position, and send each board's sum to the token's own rank."""
     return hierarchical(operation("combine", prod(dims)), dims)

@@ -29,7 +29,7 @@ _MOST_SHARES = 2**20  # so that a share of any count stays within int64
 
 
 def _small_enough(n: int) -> Iterator[int]:
-    """Yield n if the rings over n ranks have few enough rows."""
+    """Yield n if rings over n ranks have no more rows than a schedule may have; else nothing."""
     if n <= MOST:  # the rows reach 2**24 soon after
         yield n
 
@@ -121,7 +121,7 @@ def rings_all_reduce(rings: Iterable[Iterable[int]], bandwidths: Sequence[Fracti
 
 
 def _shares(bandwidths: Sequence[Fraction | float]) -> tuple[int, ...]:
-    """Return the ratio of bandwidths in the smallest whole numbers; () if all are equal."""
+    """Return bandwidths as the smallest whole numbers of the same ratio; () if all are equal."""
     if not all(0 < b < inf for b in bandwidths):
         raise must_be("multi-ring", "bandwidths", "positive", list(map(float, bandwidths)))
     exact = [Fraction(b) for b in bandwidths]
@@ -146,7 +146,7 @@ def _all_gather(order: I64, shares: tuple[int, ...]) -> Schedule:
 
 
 def _pass(order: I64, back: int, *, reduce: bool) -> Sends:
-    """Return the sends of each rank of each ring to the next: its part of the block of the rank `back` places before."""
+    """Return the sends of each rank to the next rank of each ring: a part of the block of the rank `back` positions before."""
     ring = np.arange(len(order))[:, None]
     # A block is named by the rank at its place of the ring; else the two halves would leave it with different ranks.
     block = np.roll(order, back, axis=1)

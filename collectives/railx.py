@@ -42,7 +42,7 @@ def _chips(dims: Dims) -> int:
 
 
 def _local(dims: Dims) -> Fraction:
-    """Return the share of the whole on the busiest link inside a node in one half.
+    """Return the share of the data on the busiest link inside a node in a reduce_scatter or all_gather.
 
     Two parts go each way; all four use one link if left and right are the same neighbour. In a mesh the busiest links are those
     at the ends of a line: in both steps together they carry as much as a link of a ring of as many chips.
@@ -63,8 +63,11 @@ def _row(dims: Dims) -> Fraction:
     return Fraction(p + 1, p * p * 2 * _chips(dims))
 
 
-def _local_steps(dims: Dims) -> int:
-    """Return the number of rounds in which the chips of one node pass blocks on to one another."""
+def _rounds_in_node(dims: Dims) -> int:
+    """Return the number of rounds in which the chips of one node pass blocks on to one another in one half of an all_reduce.
+
+    A node is a ring of G chips (dims p, p, G: G - 1 rounds), or a mesh of m x m chips (dims p, p, m, m: 2 (m - 1) rounds).
+    """
     return dims[2] - 1 if len(dims) == 3 else 2 * (dims[2] - 1)
 
 
@@ -75,7 +78,7 @@ def _link_class(dims: Dims, src: I64, dst: I64) -> I64:
 
 
 def _claims(steps: Callable[[Dims], int], share: Callable[[Dims], Fraction]) -> tuple[Claim, Claim]:
-    """Return the claims of a reduce_scatter or all_gather (one half of an all_reduce), and of a whole all_reduce.
+    """Return the claim of a reduce_scatter or all_gather, and that of an all_reduce, which is twice as much.
 
     Args:
         steps: A function that returns the number of rounds between nodes.
@@ -85,7 +88,7 @@ def _claims(steps: Callable[[Dims], int], share: Callable[[Dims], Fraction]) -> 
     def of(halves: int) -> Claim:
         return Claim(
             "pair",
-            alpha=lambda dims: (halves * _local_steps(dims), halves * steps(dims)),
+            alpha=lambda dims: (halves * _rounds_in_node(dims), halves * steps(dims)),
             beta=lambda dims: (halves * _local(dims), halves * share(dims)),
             link_class=_link_class,
         )
@@ -98,7 +101,7 @@ _DIRECT, _BOTH_DIRECT = _claims(lambda _: 2, _row)
 
 
 def _gather(dims: Dims, between: LinePattern, *, turned: bool = False) -> Schedule:
-    """Return the all_gather: between nodes, then inside them; with a ring of chips, rank 0's rows and translations."""
+    """Return the schedule of an all_gather: first between nodes, then inside each node."""
     n, g = prod(dims), _chips(dims)
     grid = (*dims[:2], g)
     place, ring = np.arange(n).reshape(grid), len(dims) == 3
@@ -119,7 +122,7 @@ def _mesh(dims: Dims) -> Schedule:
 
 
 def _lines(place: I64, part: int) -> Iterator[tuple[Sends, Sends]]:
-    """Yield the sends of two parts, step by step.
+    """Yield the sends of two parts, round by round.
 
     They go along lines of the first axis with each chip's own blocks, then along lines of the second with the blocks of a line.
     """
@@ -134,8 +137,8 @@ def _line(chips: I64, held: I64, part: int) -> Iterator[tuple[Sends, Sends]]:
     """Yield each chip's sends to either side: first its own blocks, then those received from the other side.
 
     Args:
-        chips: [m, ..] the ranks by their place on a line.
-        held: [m, .., h] the blocks that each has.
+        chips: [m, ..] the ranks by their position on a line.
+        held: [m, .., h] the blocks that each rank has.
         part: The first of the two parts.
     """
     m, rank, slot = len(chips), chips[..., None, None], held[..., None] * 4 + part + np.arange(2)

@@ -23,7 +23,7 @@ from emu.collective.transform import concatenate, dual
 
 
 def _q(n: int) -> int:
-    """Return the base-2 logarithm of n, rounded down."""
+    """Return log2(n), rounded down."""
     return n.bit_length() - 1
 
 
@@ -76,7 +76,7 @@ def _even(n: int) -> Iterator[Shape]:
 
 
 def _rounds(n: int) -> int:
-    """Return the number of rounds."""
+    """Return the number of rounds: log2(n), rounded up."""
     return (n - 1).bit_length()
 
 

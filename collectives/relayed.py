@@ -41,7 +41,16 @@ _RING = Claim("channel", alpha=lambda n: n // 2, beta=_hops)
 
 
 def _items(dims: tuple[int, ...], i: int, s_i: int, d_i: I64) -> I64:
-    """Return the items (s, d) on rank 0 with given digits i of s and of d; rank 0 has d's earlier digits and s's later ones."""
+    """Return the items that rank 0 has on their way from s to d, with digit i of s and of d as given.
+
+    On rank 0 an item has d's digits before i (they are 0), and s's digits after i.
+
+    Args:
+        dims: The sizes of the dimensions.
+        i: The dimension along which items are passed on.
+        s_i: Digit i of the source s.
+        d_i: Digits i of the sinks d.
+    """
     after = prod(dims[i + 1 :])
     earlier = np.arange(prod(dims[:i])).reshape(-1, 1, 1) * dims[i]
     s, d = (earlier + s_i) * after, d_i.reshape(-1, 1) * after + np.arange(after)
@@ -106,8 +115,16 @@ def _squares(n: int) -> Iterator[tuple[int, ...]]:
 _MULTIPATH = Claim("link", alpha=lambda _: 2, beta=lambda dims: Fraction(1, dims[0]))
 
 
-def _straight(m: int, part: int) -> Iterator[Sends]:
-    """Yield rank 0's sends to each neighbour of a dimension: one part of its line's items, and all of its own."""
+def _first_phase(m: int, part: int) -> Iterator[Sends]:
+    """Yield the items that rank 0 of an m x m mesh sends to each neighbour along one dimension, in two sets.
+
+    The first set is one part of every item whose sink is in the line across, through that neighbour. The second is the other
+    part of the item for the neighbour itself, so that this item goes whole.
+
+    Args:
+        m: The side of the mesh.
+        part: The part that goes along this dimension first: 0 along columns, 1 along rows.
+    """
     along, across = (m, 1) if part == 0 else (1, m)
     near = np.arange(1, m) * along
     line = near[:, None] + np.arange(m) * across
@@ -115,8 +132,13 @@ def _straight(m: int, part: int) -> Iterator[Sends]:
     yield Sends(0, near, near * 2 + 1 - part)
 
 
-def _round_the_corner(m: int, part: int) -> Sends:
-    """Return rank 0's sends to the other dimension's neighbours: one part of its line's items for each."""
+def _second_phase(m: int, part: int) -> Sends:
+    """Return the sends of rank 0 to its neighbours across: one part of the items that came along its line.
+
+    Args:
+        m: The side of the mesh.
+        part: The part that came along this dimension: 0 along columns, 1 along rows.
+    """
     along, across = (m, 1) if part == 0 else (1, m)
     s, d = np.arange(1, m)[:, None] * along, np.arange(1, m) * across
     return Sends(0, d, (s * m * m + d) * 2 + part)
@@ -126,7 +148,7 @@ def _round_the_corner(m: int, part: int) -> Sends:
 def multipath(dims: tuple[int, ...]) -> Schedule:
     """Send half of an item along the column and half along the row; the ranks at the two corners send them on."""
     m, n = dims[0], dims[0] * dims[1]
-    phases = ([*_straight(m, 0), *_straight(m, 1)], [_round_the_corner(m, 0), _round_the_corner(m, 1)])
+    phases = ([*_first_phase(m, 0), *_first_phase(m, 1)], [_second_phase(m, 0), _second_phase(m, 1)])
     return Schedule.build(n, 2 * n * n, phases, translate=dims, slot_digits=2)
 
 

@@ -88,7 +88,7 @@ def _rounds_2d(dims: Plane) -> int:
 
 
 def _share_2d(dims: Plane) -> Fraction:
-    """Return the share of the whole that a port carries for one half of the data, in a reduce_scatter or an all_gather."""
+    """Return the share of the data that a port carries in a reduce_scatter or an all_gather on a grid of two dimensions."""
     n = dims[0] * dims[1]
     return Fraction(n - 1, 2 * n)
 

@@ -56,7 +56,7 @@ def all_reduce(dims: tuple[int, ...]) -> Schedule:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """A job on a SiPAC, with the digits of its ranks' places."""
+    """A job on a SiPAC, with the digits of the CU of each of its ranks."""
 
     r: int
     members: I64  # [N] place of each rank
@@ -69,12 +69,12 @@ class _Job:
 
     @property
     def full(self) -> Bool:
-        """[r] whether the job has all places with each digit of the highest level."""
+        """[r] for each digit of the highest level, whether the job has all CUs with that digit."""
         return np.asarray(self.of_digit == self.r ** (len(self.u) - 1))
 
     @property
     def partial(self) -> Bool:
-        """[r] whether the job has some, but not all, places with each digit of the highest level."""
+        """[r] for each digit of the highest level, whether the job has some, but not all, CUs with that digit."""
         return np.asarray((self.of_digit > 0) & ~self.full)
 
     def to(self, level: int, digit: ArrayLike) -> tuple[I64, Bool]:
@@ -121,9 +121,9 @@ def _takes(shape: Shape) -> bool:
 
 
 def _rows(n: int) -> Iterator[PartialGrid]:
-    """Yield jobs of consecutive rows, those on the fewest levels first.
+    """Yield jobs of consecutive rows of CUs, those on the fewest levels first.
 
-    The first job begins at the first place, another one at the next digit, and one ends at the last place.
+    One job begins at the first CU, another one at the next digit of the highest level, and one ends at the last CU.
     """
     sides = ((_levels(r, n), r) for r in range(2, n // 2 + 1) if n % r == 0)
     for L, r in sorted(sides):
@@ -145,7 +145,7 @@ def _is_plain(part: PartialGrid) -> bool:
 
 
 def _is_whole(part: PartialGrid) -> bool:
-    """Return whether the job has all places of every digit of its highest level."""
+    """Return whether the job has all CUs of each digit of its highest level of which it has any."""
     return bool(_job(part).full.all())
 
 

@@ -35,7 +35,7 @@ def _rounds(dims: Dims) -> int:
 
 
 def _share(dims: Dims) -> Fraction:
-    """Return the share of the data that one port carries in one half of the all_reduce."""
+    """Return the share of the data that one port carries in a reduce_scatter or all_gather, one half of an all_reduce."""
     n = prod(dims)
     return Fraction(n - 1, n * 2 * len(dims))
 
@@ -45,13 +45,13 @@ _HALF = Claim("channel", alpha=_rounds, beta=_share)
 _BOTH = Claim("channel", alpha=lambda dims: 2 * _rounds(dims), beta=lambda dims: 2 * _share(dims))
 
 
-def _of_a_pair(dims: Dims) -> Fraction:
+def _share_of_link(dims: Dims) -> Fraction:
     """Return the share of the data on one link in one half; in a dimension of size 2, both directions share a link."""
     return _share(dims) * (2 if dims[0] == 2 else 1)
 
 
-_STEP = Claim("pair", alpha=_rounds, beta=_of_a_pair)
-_BOTH_STEP = Claim("pair", alpha=lambda dims: 2 * _rounds(dims), beta=lambda dims: 2 * _of_a_pair(dims))
+_STEP = Claim("pair", alpha=_rounds, beta=_share_of_link)
+_BOTH_STEP = Claim("pair", alpha=lambda dims: 2 * _rounds(dims), beta=lambda dims: 2 * _share_of_link(dims))
 
 
 @collective("reduce_scatter", "torus-buckets", claim=_HALF, shapes=grids)

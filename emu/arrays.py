@@ -68,7 +68,7 @@ def ramps(start: I64, width: I64) -> I64:
     return np.repeat(start - (np.cumsum(width) - width), width) + np.arange(width.sum())
 
 
-def spread(n: int, most: int) -> I64:
+def even_sample(n: int, most: int) -> I64:
     """Return at most `most` of the numbers below n, evenly spread."""
     return np.unique(np.linspace(0, n - 1, min(n, most)).astype(np.int64))
 

@@ -47,7 +47,7 @@ def both_ways(cycles: I64) -> I64:
 
 
 def _order(F: Map) -> list[int]:
-    """Return the vertices of a cycle in the order in which F leads through them, from vertex 0 on."""
+    """Return the vertices of a cycle, from vertex 0 on, in the order in which map F leads from one to the next."""
     return list(accumulate(F[1:], lambda x, _: F[x], initial=0))
 
 
@@ -91,7 +91,7 @@ def _flip(F: list[Map], rng: Random) -> None:
         F[p], F[q] = _exchange_parts(F[p], F[q], rng)
         x, y = rng.sample(range(len(F)), 2)
         X, Y = ([f[vertex] for f in F] for vertex in (x, y))
-        for part in _parts(X, Y):
+        for part in _exchangeable_sets(X, Y):
             if len(part) % 2 and 0 not in part:
                 for d in part:
                     F[d][x], F[d][y] = Y[d], X[d]
@@ -99,16 +99,16 @@ def _flip(F: list[Map], rng: Random) -> None:
 
 
 def _exchange_parts(P: Map, Q: Map, rng: Random) -> tuple[Map, Map]:
-    """Return P and Q, exchanged on each of their parts with probability 1/2."""
+    """Return P and Q with the images of each of their `_exchangeable_sets` exchanged with probability 1/2."""
     P_new, Q_new = P.copy(), Q.copy()
-    for part in _parts(P, Q):
+    for part in _exchangeable_sets(P, Q):
         if rng.random() < 0.5:
             for x in part:
                 P_new[x], Q_new[x] = Q[x], P[x]
     return P_new, Q_new
 
 
-def _parts(P: Map, Q: Map) -> list[list[int]]:
+def _exchangeable_sets(P: Map, Q: Map) -> list[list[int]]:
     """Return the smallest sets on which maps P and Q have the same images, so that an exchange there keeps both one-to-one."""
     source = {y: x for x, y in enumerate(Q)}
     left, parts = set(range(len(P))), []
@@ -124,4 +124,4 @@ def _parts(P: Map, Q: Map) -> list[list[int]]:
 
 def _cycles(P: Map) -> int:
     """Return the number of cycles of a permutation."""
-    return len(_parts(P, list(range(len(P)))))
+    return len(_exchangeable_sets(P, list(range(len(P)))))

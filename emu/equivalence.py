@@ -40,8 +40,8 @@ def orbits(n: int, permutations: list[I64]) -> I64:
     return components(n, np.tile(np.arange(n), len(permutations)), there)
 
 
-def turns(values: NDArray[Any]) -> I64:
-    """Return [n] how many equal values come before each."""
+def occurrence_numbers(values: NDArray[Any]) -> I64:
+    """Return [n], for each value, the number of equal values before it in the array."""
     order, found = np.argsort(values, kind="stable"), np.empty(len(values), np.int64)
     found[order] = np.arange(len(values)) - np.searchsorted(values[order], values[order])
     return found
@@ -60,7 +60,10 @@ def shift(*kinds: tuple[tuple[int, ...], int | None]) -> I64:
 
 
 class Orbits(NamedTuple):
-    """A partition of numbered things into orbits: things that permutations map onto one another, or that are equal."""
+    """A partition of the numbers 0 to n - 1 into orbits.
+
+    Members of an orbit are mapped onto one another by permutations, or have equal values.
+    """
 
     number: I64  # orbit of each thing
     first: I64  # [O] least member of each orbit
@@ -68,20 +71,20 @@ class Orbits(NamedTuple):
 
     @staticmethod
     def each(count: int) -> "Orbits":
-        """Return `count` things, each in an orbit of its own."""
+        """Return `count` orbits with one member each."""
         every = np.arange(count)
         return Orbits(every, every, np.ones_like(every))
 
     @staticmethod
     def of(count: int, permutations: list[I64]) -> "Orbits":
-        """Return the orbits of `count` things under some permutations, numbered by their least members."""
+        """Return the orbits of the numbers 0 to count - 1 under some permutations, numbered by their least members."""
         number = orbits(count, permutations)
         most = np.maximum.accumulate(number)  # as numbers are given in the order of their least, a new one is the largest yet
         first = np.flatnonzero(np.diff(most, prepend=-1))
         return Orbits(number, column(first, np.int64), column(np.bincount(number), np.int64))
 
     @staticmethod
-    def equal(*columns: NDArray[Any]) -> "Orbits":
+    def by_value(*columns: NDArray[Any]) -> "Orbits":
         """Return the orbits of rows: rows with equal values in all columns form one, in ascending order of values."""
         key = columns[0]
         for values in columns[1:]:

@@ -6,7 +6,10 @@ LEAVES_THREADS = "leaves_threads"  # attribute of an error that ends a run while
 
 
 class EmuError(Exception):
-    """The base class of all errors that Emu raises on purpose; its text is the line that the user sees."""
+    """The base class of all errors that Emu raises on purpose; its text is the line that the user sees.
+
+    `field`, `value` and `mend` are the parts of that line: what is wrong, what was given, and how to mend it.
+    """
 
     exit_code = 1
     field: str | None = None  # the option, argument or key that it names; None: none
@@ -60,7 +63,7 @@ def must_be(where: str, name: str, what: str, got: object, mend: str = "") -> In
 
 
 def either(words: Iterable[str]) -> str:
-    """Return words in the form `a, b or c`."""
+    """Return words joined in the form `a, b or c`."""
     *first, last = words
     return f"{', '.join(first)} or {last}" if first else last
 
@@ -72,9 +75,9 @@ def rank_list(ranks: Sequence[int]) -> str:
 
 
 def at_place(where: object, error: InputError) -> InputError:
-    """Return the error with a place, such as a file or a topology, at the beginning of its line.
+    """Return the error with the name of a file or a topology at the beginning of its line.
 
-    A place that the line begins with already is left out.
+    The name is left out if the line begins with it already.
     """
     line = str(error) if isinstance(error, BareError) else str(error).partition(": ")[2]
     placed = InputError(f"{where}: {line}")

@@ -82,7 +82,7 @@ def has_ending(path: Path, *endings: str) -> bool:
 
 
 def _megabytes(size: int) -> str:
-    """Return a number of bytes in words."""
+    """Return a number of bytes as text, in megabytes."""
     return f"{size / 1e6:,.1f} MB".replace(".0 MB", " MB")
 
 
@@ -229,7 +229,7 @@ def _stream(path: Path) -> IO[bytes]:
 
 
 def _descriptor(path: Path) -> int | None:
-    """Return the number of the open file that a path such as /dev/stdout leads to; None if it leads to none."""
+    """Return the descriptor of the open file that a path such as /dev/stdout leads to; None if it is another kind of path."""
     own = _DESCRIPTORS.format(os.getpid())
     for _ in range(_MOST_LINKS):
         if path.name.isdecimal() and re.fullmatch(own, os.path.realpath(path.parent)):
@@ -307,5 +307,5 @@ def _telling(what: str, path: Path) -> Iterator[None]:
 
 
 def _reason(error: OSError | ValueError) -> str:
-    """Return what the operating system says of an error."""
+    """Return the reason that the operating system gives for an error, as text."""
     return (error.strerror if isinstance(error, OSError) else None) or str(error)

@@ -33,7 +33,7 @@ _OWN: "list[tuple[Registry[Any], str]]" = []  # what was filed by others than th
 
 
 class Registry(Generic[T]):
-    """The registry of one kind of thing by name; it is filled from the catalogue package when it is first used.
+    """The entries of one kind (topologies, algorithms or models) by name; the catalogue package files them at the first use.
 
     Args:
         kind: The name of the kind in error messages, e.g. "topology".
@@ -48,13 +48,13 @@ class Registry(Generic[T]):
         self._builders: dict[str, Callable[..., object] | None] = {}  # the functions that built the things, by name
 
     def file(self, name: str, thing: T, build: Callable[..., object] | None = None) -> None:
-        """Store `thing` under `name`.
+        """Store an entry (a topology, algorithm or model) under its name.
 
         Args:
             name: The name.
-            thing: The thing.
-            build: The function that builds it. Another function of the same module and name takes its place later, as where a
-                cell of a notebook runs again.
+            thing: The entry.
+            build: The function that builds it. Another function of the same module and name replaces it later, as where a cell
+                of a notebook runs again.
 
         Raises:
             InputError: The name is taken.
@@ -71,12 +71,12 @@ class Registry(Generic[T]):
             _OWN.append((self, name))
 
     def replace(self, name: str, thing: T) -> None:
-        """Store a thing of the user, replacing an earlier one of the same name."""
+        """Store an entry of the user, replacing an earlier entry of the same name."""
         self._filed.pop(name, None)
         self.file(name, thing)
 
     def find(self, name: str) -> T:
-        """Return the thing with the given name.
+        """Return the entry with the given name.
 
         Raises:
             InputError: Nothing has that name; the message names the nearest.
@@ -87,7 +87,7 @@ class Registry(Generic[T]):
         return self._filed[name]
 
     def has(self, name: str) -> bool:
-        """Return whether the registry has a thing with the given name."""
+        """Return whether the registry has an entry with the given name."""
         load_catalogue(self.package)
         return name in self._filed
 
@@ -109,12 +109,12 @@ def has_own() -> bool:
 
 
 def own_things() -> list[tuple[str, str, Any]]:
-    """Return the things that the user has registered, each as its kind, its name and the thing."""
+    """Return the entries that the user has registered, each as its kind, its name and the entry."""
     return [(of.kind, name, of._filed[name]) for of, name in dict.fromkeys(_OWN) if name in of._filed]
 
 
 def file_things(things: Iterable[tuple[str, str, Any]]) -> None:
-    """Register a user's own things that another process has sent."""
+    """Register a user's own entries, which another process has sent."""
     for kind, name, thing in things:
         _REGISTRIES[kind].replace(name, thing)
 
@@ -183,7 +183,7 @@ def _drop(name: str) -> dict[str, ModuleType]:
 
 @contextmanager
 def filing(path: Path) -> Iterator[list[object]]:
-    """Yield a list that collects the things that a user's file registers while it is read."""
+    """Yield a list that collects the entries that a user's file registers while it is read."""
     filed: list[object] = []
     with reading(path), _filing(filed):
         yield filed
@@ -191,7 +191,7 @@ def filing(path: Path) -> Iterator[list[object]]:
 
 @contextmanager
 def _filing(filed: list[object]) -> Iterator[None]:
-    """Collect the things that are registered within the context in the given list as well."""
+    """Collect the entries that are registered within the context in the given list as well."""
     global _FILED  # noqa: PLW0603  a decorator in the file that is read has no other way to tell
     before, _FILED = _FILED, filed
     try:
@@ -201,7 +201,7 @@ def _filing(filed: list[object]) -> Iterator[None]:
 
 
 def import_file(path: Path) -> list[object]:
-    """Run a user's own Python file, which registers its things, and return these things.
+    """Run a user's own Python file, which registers entries, and return these entries.
 
     Raises:
         InputError: The file cannot be read, fails, or files nothing; the message has its error and line.
@@ -226,16 +226,16 @@ def import_file(path: Path) -> list[object]:
 
 
 def line_of(error: Exception) -> str:
-    """Return `file.py, line 7: ` for the place where a called function failed, in that function's file.
+    """Return `file.py, line 7: ` for the line at which a called function failed, in that function's file.
 
-    "" where it never began.
+    It is "" if the function never began.
     """
     called = traceback.extract_tb(error.__traceback__)[1:2]
     return f"{_line(error, called[0].filename)}: " if called else ""
 
 
 def _line(error: Exception, path: str) -> str:
-    """Return the name and the line of a file in an error's traceback; "" if the file is not there."""
+    """Return the name of a file and the line of it in an error's traceback; "" if the traceback does not name the file."""
     at = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
     return f"{Path(path).name}, line {at[-1].lineno}" if at else ""
 

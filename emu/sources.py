@@ -31,7 +31,7 @@ _USERS: list[Path] = []  # files that have filed something, and modules that the
 
 
 def edition() -> int:
-    """Return a number that grows whenever a user's code has filed something."""
+    """Return a number that grows whenever a user's code has registered an entry."""
     return len(_USERS)
 
 
@@ -61,13 +61,13 @@ def note_caller() -> None:
 
 
 def spec_beside(name: str) -> importlib.machinery.ModuleSpec | None:
-    """Return the import specification of a package that was installed together with Emu; None if there is none."""
+    """Return the import specification of a package in the folder where Emu itself is installed; None if it is not there."""
     return importlib.machinery.PathFinder.find_spec(name, [str(_EMU.parent)])
 
 
 @cache
-def _own() -> tuple[Path, ...]:
-    """Return Emu's folder, and those of the catalogue's packages."""
+def _own_folders() -> tuple[Path, ...]:
+    """Return Emu's own folder and those of the catalogue's packages."""
     specs = (spec_beside(point.value) for point in entry_points(group="emu.catalogue"))
     return _EMU, *sorted({Path(spec.origin).parent for spec in specs if spec is not None and spec.origin is not None})
 
@@ -78,21 +78,21 @@ def code_digest(*more: Path) -> str:
     Args:
         *more: Folders of which every file counts, data too.
     """
-    return _of_parts(product_digest(*more), users_digest())
+    return _digest_of_texts(product_digest(*more), users_digest())
 
 
 def product_digest(*more: Path) -> str:
     """Return a digest as `code_digest` does, without the code of users."""
-    return _of_parts(_version("numpy"), _of_folders(_own(), ".py"), _of_folders(more))
+    return _digest_of_texts(_version("numpy"), _digest_of_folders(_own_folders(), ".py"), _digest_of_folders(more))
 
 
 def users_digest() -> str:
     """Return a digest of the user's code, in this process or in the process that sent work to it."""
-    return _SENT[-1] if _SENT else _of_users(edition())
+    return _SENT[-1] if _SENT else _digest_of_user_files(edition())
 
 
 def take_users_digest(sent: str) -> None:
-    """Store the digest of the user's code that another process sent with its work; the files may be missing here."""
+    """Store the digest of the user's code that another process sent with its work; the files of the code may be missing."""
     _SENT[:] = [sent]
 
 
@@ -104,8 +104,8 @@ def user_modules() -> list[ModuleType]:
     return [each for each, path in found if path.name in names and path.resolve() in files]
 
 
-def _of_parts(*parts: str) -> str:
-    """Return a digest of several texts."""
+def _digest_of_texts(*parts: str) -> str:
+    """Return one digest of several texts."""
     state = hashlib.blake2b(digest_size=16)
     for part in parts:
         state.update(part.encode() + b"|")
@@ -113,19 +113,19 @@ def _of_parts(*parts: str) -> str:
 
 
 @cache
-def _of_folders(folders: tuple[Path, ...], suffix: str = "") -> str:
-    """Return a digest of all code in some folders."""
+def _digest_of_folders(folders: tuple[Path, ...], suffix: str = "") -> str:
+    """Return one digest of all files with a suffix in some folders."""
     files = (path for folder in folders for path in folder.rglob(f"*{suffix}") if path.is_file())
-    return _of_files(sorted(path for path in files if path.suffix not in _NO_CODE))
+    return _digest_of_files(sorted(path for path in files if path.suffix not in _NO_CODE))
 
 
 @lru_cache(maxsize=1)
-def _of_users(edition: int) -> str:
-    """Return a digest of the user's files that have registered things, and of the files they import."""
-    return _of_files(sorted(_with_imported(_USERS)))
+def _digest_of_user_files(edition: int) -> str:
+    """Return a digest of the user's files that have registered entries, and of the files that these import."""
+    return _digest_of_files(sorted(_with_imported(_USERS)))
 
 
-def _of_files(files: Iterable[Path]) -> str:
+def _digest_of_files(files: Iterable[Path]) -> str:
     """Return a digest of the names and contents of files; an unreadable file makes the digest unique."""
     state = hashlib.blake2b(digest_size=16)
     for path in files:
@@ -138,7 +138,7 @@ def _of_files(files: Iterable[Path]) -> str:
 
 
 def _with_imported(files: Iterable[Path]) -> set[Path]:
-    """Return the given files and, repeatedly, the user's files that they import."""
+    """Return the files, the user's files that they import, and so on until no new file is found."""
     found, left = set[Path](), list(files)
     while left:
         path = left.pop()
@@ -180,7 +180,7 @@ def _modules(name: str, folders: Iterable[Path]) -> Iterator[Path]:
 
 def _is_users(path: Path) -> bool:
     """Return whether a file is the user's: not Python's, not installed, and not Emu's."""
-    return not is_installed(path) and not {*_own(), *_PYTHON} & {*path.resolve().parents}
+    return not is_installed(path) and not {*_own_folders(), *_PYTHON} & {*path.resolve().parents}
 
 
 def is_installed(path: Path) -> bool:

@@ -25,7 +25,7 @@ _CHECK_BYTES = 16  # in front of each file
 
 
 def _check(data: bytes) -> bytes:
-    """Return a digest by which damage of stored bytes is found."""
+    """Return a digest of stored bytes; if they are damaged later, it no longer fits."""
     return hashlib.blake2b(data, digest_size=_CHECK_BYTES).digest()
 
 

@@ -29,7 +29,7 @@ def is_whole(text: str) -> bool:
 
 
 def _split(text: str, name: str, what: str) -> tuple[Decimal, str]:
-    """Return the number and the unit of a quantity's text."""
+    """Return the number and the unit, such as `MiB`, that the text of a quantity consists of."""
     found = _QUANTITY.match(text)
     if found is None:
         raise must_be("", name, what, text)
@@ -133,7 +133,7 @@ def _exact(number: object, name: str, what: str, got: object = None) -> Decimal:
 
 
 def seconds(ticks: int) -> float:
-    """Return the seconds of a number of ticks."""
+    """Return the seconds of a number of ticks of 1 fs."""
     return int(ticks) / TICKS_PER_S
 
 

@@ -77,7 +77,7 @@ class ClusterOptions:
         with ray.RayCluster(self.ray_address, self.ranks_per_actor or 1, options, pace, self.patience_s) as ranks:
             yield ranks
 
-    def record(
+    def run_traced(
         self, n_ranks: int, choice: Choice, program: Callable[[int], T], pace: Pace | None = None
     ) -> tuple[list[T], Trace]:
         """Run a program on every rank, and return its results in the order of ranks, and the trace.
@@ -89,7 +89,7 @@ class ClusterOptions:
             pace: The fabric and its clock, for a paced run; None: not paced.
         """
         with self.open_cluster(pace=pace) as ranks:
-            return ranks.record(n_ranks, choice, program)
+            return ranks.run_traced(n_ranks, choice, program)
 
 
 def job_pool(label: str, workers: str, ray_address: str | None, local: JobPool = THIS_PROCESS) -> JobPool:

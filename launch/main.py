@@ -21,9 +21,9 @@ import click
 from emu import __version__
 from emu.errors import LEAVES_THREADS, EmuError, InputError
 from launch.cli.options.files import with_files
-from launch.keeper import STOPPED, TerminationSignal, keep, listen
 from launch.shell import in_shell
 from launch.show.progress import late_notice, show_on_stderr
+from launch.supervisor import STOPPED, TerminationSignal, install_signal_handlers, run_in_child
 
 COMMANDS = {
     "verify": "Prove that collectives are correct, and check the times that papers claim.",
@@ -113,8 +113,8 @@ def main(args: list[str] | None = None) -> None:
     show_on_stderr()
     if args is None and os.name == "posix":
         if _is_command(sys.argv[1:]):
-            keep()
-        listen()
+            run_in_child()
+        install_signal_handlers()
     code = _run(args)
     if args is None and any(thread.daemon for thread in threading.enumerate()):
         _leave(code)
@@ -179,7 +179,7 @@ def _interruption(stopped: BaseException | None) -> tuple[str, int]:
 
 
 def _verdict(error: Exception) -> tuple[str, int]:
-    """Return the line and the exit code of an error; the traceback of a bug is printed before."""
+    """Return the line and the exit code for an error; the traceback of a bug (an error of no known kind) is printed before."""
     if isinstance(error, EmuError):
         return str(error), error.exit_code
     if isinstance(error, click.Abort):

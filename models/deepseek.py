@@ -63,7 +63,7 @@ class Config(DecoderSizes):
 
     @property
     def first_std(self) -> float:
-        """The standard deviation of the initial weights."""
+        """The standard deviation of the normal distribution from which all weights are drawn at the start."""
         return 0.006 if self.hidden > 1024 else 0.02
 
     @property
@@ -118,6 +118,6 @@ SHARDS = shards({"attention": LATENT_SHARDS, "ffn": GATED_SHARDS, "sparse": {**S
 
 @model(CONFIGS)
 def deepseek(name: str, c: Config) -> Model:
-    """Return the model of one configuration."""
+    """Return the model of a configuration; `name` is its name in reports."""
     divides = {"feed-forward columns": c.dense_ffn, "groups of 4 columns of an expert": c.ffn // 4}
     return block_model(name, c, divides, SHARDS)

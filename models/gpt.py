@@ -37,17 +37,17 @@ class Config(DecoderSizes):
 
     @property
     def ffn(self) -> int:
-        """The number of columns of the feed-forward block."""
+        """The width of the feed-forward block: the columns of its first product."""
         return 4 * self.hidden
 
 
 def _sc21(layers: int, hidden: int, heads: int) -> Config:
-    """Return the sizes of a GPT of Narayanan et al."""
+    """Return the configuration of a GPT of Narayanan et al. (SC 2021)."""
     return Config(layers, hidden, heads, source="Narayanan et al., SC21, table 1")
 
 
 def _korthikanti(layers: int, hidden: int, heads: int) -> Config:
-    """Return the sizes of a GPT of Korthikanti et al."""
+    """Return the configuration of a GPT of Korthikanti et al. (2022)."""
     return Config(layers, hidden, heads, source="Korthikanti et al. (2022), table 3")
 
 
@@ -74,5 +74,5 @@ SHARDS = shards({"attention": ATTENTION_SHARDS, "ffn": PLAIN_SHARDS}, ends=TIED_
 
 @model(CONFIGS)
 def gpt(name: str, c: Config) -> Model:
-    """Return the model of one configuration."""
+    """Return the model of a configuration; `name` is its name in reports."""
     return block_model(name, c, {"feed-forward columns": c.ffn}, SHARDS)

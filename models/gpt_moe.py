@@ -59,6 +59,6 @@ SHARDS = shards({"attention": ATTENTION_SHARDS, "ffn": PLAIN_SHARDS, "sparse": S
 
 @model(CONFIGS)
 def gpt_moe(name: str, c: Config) -> Model:
-    """Return the model of one configuration."""
+    """Return the model of a configuration; `name` is its name in reports."""
     divides = {"feed-forward columns": c.ffn, "groups of 4 columns of an expert": c.ffn // 4}
     return block_model(name, c, divides, SHARDS)

@@ -126,6 +126,6 @@ def part(c: Config, name: str, tokens: Tokens) -> tuple[ModelOperator, ...]:
 
 @model(CONFIGS)
 def grok(name: str, c: Config) -> Model:
-    """Return the model of one configuration."""
+    """Return the model of a configuration; `name` is its name in reports."""
     divides = {"key and value heads": c.kv_heads, "groups of 4 columns of an expert": c.ffn // 4}
     return decoder_model(name, c, part, build, divides, SHARDS)

@@ -38,13 +38,13 @@ class Config(DecoderSizes):
 
 
 def _llama2(layers: int, hidden: int, heads: int, kv_heads: int, ffn: int) -> Config:
-    """Return the sizes of a Llama 2."""
+    """Return the configuration of a Llama 2 with these sizes."""
     source = "Touvron et al., Llama 2 (2023), table 1"
     return Config(layers, hidden, heads, kv_heads, ffn, 32_000, 4096, 10_000.0, source=source)
 
 
 def _llama3(layers: int, hidden: int, heads: int, ffn: int) -> Config:
-    """Return the sizes of a Llama 3."""
+    """Return the configuration of a Llama 3 with these sizes."""
     source = "Dubey et al., The Llama 3 Herd of Models (2024), table 3"
     return Config(layers, hidden, heads, 8, ffn, 128_256, 8192, source=source)
 
@@ -76,5 +76,5 @@ SHARDS = shards({"attention": ATTENTION_SHARDS, "ffn": GATED_SHARDS})
 
 @model(CONFIGS)
 def llama(name: str, c: Config) -> Model:
-    """Return the model of one configuration."""
+    """Return the model of a configuration; `name` is its name in reports."""
     return block_model(name, c, {"key and value heads": c.kv_heads, "feed-forward columns": c.ffn}, SHARDS)

@@ -53,6 +53,6 @@ SHARDS = shards({"attention": ATTENTION_SHARDS, "sparse": SPARSE_SHARDS})
 
 @model(CONFIGS)
 def mixtral(name: str, c: Config) -> Model:
-    """Return the model of one configuration."""
+    """Return the model of a configuration; `name` is its name in reports."""
     divides = {"key and value heads": c.kv_heads, "groups of 4 columns of an expert": c.ffn // 4}
     return block_model(name, c, divides, SHARDS)

@@ -38,7 +38,7 @@ class Config(DecoderSizes):
 
     @property
     def ffn(self) -> int:
-        """The number of columns of the feed-forward block."""
+        """The width of the feed-forward block: the columns of its first product."""
         return 4 * self.hidden
 
 
@@ -52,5 +52,5 @@ SHARDS = shards({"attention": ATTENTION_SHARDS, "ffn": PLAIN_SHARDS})
 
 @model(CONFIGS)
 def nemotron(name: str, c: Config) -> Model:
-    """Return the model of one configuration."""
+    """Return the model of a configuration; `name` is its name in reports."""
     return block_model(name, c, {"key and value heads": c.kv_heads, "feed-forward columns": c.ffn}, SHARDS)

@@ -31,7 +31,7 @@ class _Shape(NamedTuple):
 
     @property
     def groups(self) -> int:
-        """The number of groups that leaves no global port free, g."""
+        """The number of groups that leaves no global port free: g = a h / `links` + 1."""
         return self.a * self.h // self.links + 1
 
     @property
@@ -46,12 +46,12 @@ class _Shape(NamedTuple):
 
     @property
     def local(self) -> int:
-        """The number of cables inside the groups."""
+        """The number of cables inside all groups."""
         return self.groups * (self.a * (self.a - 1) // 2)
 
     @property
     def between(self) -> int:
-        """The number of cables between groups."""
+        """The number of cables between all groups."""
         return self.links * (self.groups * (self.groups - 1) // 2)
 
 

@@ -32,7 +32,7 @@ _MAX_TIERS = 8
 
 @dataclass(frozen=True)
 class LeafAdding(SwitchAdding):
-    """The setting that says whether the switches of the lowest tier add what their hosts send, as InfiniBand's can (SHARP)."""
+    """The setting that says whether switches of the lowest tier add data (SHARP of InfiniBand)."""
 
     adds: Annotated[str, one_of("no", "yes")] = "no"
 
@@ -138,7 +138,7 @@ def fat_tree(
 
 
 def _leaves(built: list[Tier]) -> tuple[int, int]:
-    """Return the first switch of the lowest tier, which is the first after the NPUs, and the number of them."""
+    """Return the number of the first switch of the lowest tier, and how many switches the tier has."""
     nodes = count(built).nodes
     return nodes[0], nodes[1]
 

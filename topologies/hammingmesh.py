@@ -61,7 +61,7 @@ class _Mesh(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """The sizes of the numbering of chips."""
+        """The sizes of the dimensions over which chips are numbered: rows and columns of boards, and of chips on a board."""
         return self.rows, self.columns, self.side, self.side
 
     @property
@@ -71,7 +71,7 @@ class _Mesh(NamedTuple):
 
     @property
     def lanes(self) -> int:
-        """The number of rows of chips of all boards."""
+        """The number of rows of chips of all boards together."""
         return self.rows * self.columns * self.side
 
 
@@ -80,7 +80,7 @@ def _mesh(side: int, boards: tuple[int, ...], radix: int) -> _Mesh:
     check_sizes("hammingmesh", "boards", boards, 2, "two sizes, rows and columns, such as 4x4")
     rows, columns = boards
     lanes = rows * columns * side
-    x, y = _way(columns, rows * side, radix), _way(rows, columns * side, radix)
+    x, y = _lines_of_direction(columns, rows * side, radix), _lines_of_direction(rows, columns * side, radix)
     meshes, ends = lanes * (side - 1), 2 * lanes
     last = 2 * (meshes + ends)
     switch = lanes * side
@@ -89,8 +89,8 @@ def _mesh(side: int, boards: tuple[int, ...], radix: int) -> _Mesh:
     return _Mesh(side, rows, columns, x, y)
 
 
-def _way(boards: int, lines: int, radix: int) -> _LineDirection:
-    """Return the lines of a direction, each with one switch or a full fat tree of two tiers.
+def _lines_of_direction(boards: int, lines: int, radix: int) -> _LineDirection:
+    """Return the lines of switches in one direction: each line is one switch, or a full fat tree of two tiers.
 
     Half of a leaf's ports lead down; the spines have as many ports as there are ends.
     """
@@ -214,7 +214,7 @@ def _cables(mesh: _Mesh, planes: int, bandwidth: float, latencies: tuple[int, in
 
 
 def _leaf(way: _LineDirection, line: I64, board: I64) -> I64:
-    """Return the switch at the ends of a board on a line."""
+    """Return the switch to which the ends of a board are linked, on a line of one direction."""
     found: I64 = way.switch + line * way.leaves + board * way.leaves // way.boards
     return found
 
@@ -230,7 +230,7 @@ _End = tuple[I64, I64, I64, I64]  # of chips on one direction's lines: lane of t
 
 
 def _ends(mesh: _Mesh, chip: I64) -> tuple[_End, _End]:
-    """Return chips in the terms of X and of Y."""
+    """Return the position of chips along X and along Y: the line, the board and the place on the board."""
     big_row, big_column, row, column = np.unravel_index(chip, mesh.shape)
     board = big_row * mesh.columns + big_column
     x = board * mesh.side + row, big_row * mesh.side + row, big_column, column
@@ -271,13 +271,21 @@ def _line_links(way: _LineDirection, side: int, a: _End, b: _End, chance: I64) -
 
 
 def _edge(side: int, place: I64, coin: I64) -> tuple[I64, I64]:
-    """Return the nearer end of a lane and the distance to it; for equal distances a coin decides."""
+    """Return the nearer end (0 or 1) of a row of chips on a board, and the distance to it; if equal, `coin` is the end."""
     far = side - 1 - place
     return np.where(place == far, coin, place > far).astype(np.int64), np.minimum(place, far)
 
 
 def _walk(way: _LineDirection, side: int, lane: I64, here: I64, there: I64) -> I64:
-    """Return [P, a - 1] the links over a board."""
+    """Return [P, a - 1] the links by which messages walk along a board; -1 for no link.
+
+    Args:
+        way: The direction.
+        side: The side of a board, a.
+        lane: [P] the row (or column) of chips of all boards.
+        here: [P] the position on the board where the walk begins.
+        there: [P] the position where it ends.
+    """
     step = np.arange(side - 1)
     up = (there > here)[:, None]
     cable = way.mesh + lane[:, None] * (side - 1) + here[:, None] + np.where(up, step, -1 - step)

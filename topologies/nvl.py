@@ -45,7 +45,7 @@ def _nodes(chips: str, count: int) -> int:
 
 
 def _bundle(nvlinks: float) -> str:
-    """Return the name of a link of so many NVLinks."""
+    """Return the name of a link that bundles a number of NVLinks."""
     return f"link x{nvlinks:g}"
 
 
@@ -68,12 +68,12 @@ def _assumptions(chips: str, bandwidth: float, latency: int, *more: str) -> tupl
 
 
 def _dac(gpus: int) -> int:
-    """Return the number of copper cables in a rack."""
+    """Return the number of copper cables (DAC) in a rack."""
     return gpus * _NVLINKS * _DAC_PER_NVLINK
 
 
 def _rack_known(gpus: int, n_chips: int, chips: str, bandwidth: float, latency: int, **_: object) -> Invariants:
-    """Return the invariants of a rack of one tier."""
+    """Return the numbers that a rack of one tier must have, by closed forms."""
     return clos_invariants([_first_tier(gpus, _nodes(chips, n_chips), bandwidth, latency)])
 
 
@@ -151,7 +151,10 @@ def _draw_pair(ways: int) -> Drawing:
 
 
 def _eight_tiers(racks: int, modules: int, chips: str, bandwidth: float, latency: int) -> list[Tier]:
-    """Return the tiers: the two halves of a rack have switches of their own, and each plane has one spine per rack."""
+    """Return the tiers of a system of several racks.
+
+    The two halves of a rack have switches of their own, and each plane has one spine for each rack.
+    """
     if modules > _FULL:
         what = f"at most {_FULL}, which carry all that a leaf's GPUs send"
         raise must_be("nvl:576", "modules", what, modules)

@@ -103,12 +103,17 @@ def rail_only(
         draw=partial(_draw, rows, columns),
         relays=True,
         symmetry=partial(_shifts, rows, columns) if route == "spray" else None,
-        **routed(route, partial(_route, columns, n), partial(_count_ways, columns), partial(_way, columns, n), 2, 2),
+        **routed(
+            route, partial(_route, columns, n), partial(_count_paths, columns), partial(_route_by_number, columns, n), 2, 2
+        ),
     )
 
 
 def _shifts(rows: int, columns: int) -> list[I64]:
-    """Return two symmetries [nodes]: every row goes to the next; every column goes to the next."""
+    """Return two symmetries, each [nodes] the node to which a node goes: one moves every row to the next, one every column.
+
+    The last row goes to the first, and so does the last column. Switches go with their row or column.
+    """
     grid = (rows, columns)
     return [shift((grid, 0), ((rows,), 0), ((columns,), None)), shift((grid, 1), ((rows,), None), ((columns,), 0))]
 
@@ -133,16 +138,16 @@ def _assumptions(planes: int, row: float, column: float, latency: int, route: st
 
 def _route(columns: int, n: int, src: I64, dst: I64, key: I64) -> Routes:
     """Return routes through the row's switch (cable c is that of NPU c) and the column's (cable n + c), either first."""
-    return _way(columns, n, src, dst, mix(src, dst, key))
+    return _route_by_number(columns, n, src, dst, mix(src, dst, key))
 
 
-def _count_ways(columns: int, src: I64, dst: I64) -> I64:
-    """Return [P] the number of ways of each pair: two off row and column."""
+def _count_paths(columns: int, src: I64, dst: I64) -> I64:
+    """Return [P] the number of equal paths of each pair: two if its chips differ in row and column, else one."""
     return np.where((src // columns != dst // columns) & (src % columns != dst % columns), 2, 1)
 
 
-def _way(columns: int, n: int, src: I64, dst: I64, way: I64) -> Routes:
-    """Return routes along the row first where the number of the way is even, and along the column first where it is odd."""
+def _route_by_number(columns: int, n: int, src: I64, dst: I64, way: I64) -> Routes:
+    """Return the routes of pairs along path number `way`: an even one goes along the row first, an odd one along the column."""
     down_first = way % 2 == 1
     here, there = src // columns, dst // columns
     corner = np.where(down_first, there * columns + src % columns, here * columns + dst % columns)

@@ -18,7 +18,7 @@ from emu.topology.builders.wiring import Cables, SwitchAdding, fabric
 from emu.topology.catalogue import HOP_LATENCY, PORT_RATE, Bandwidth, Count, EqualWays, Invariants, Latency, one_of, planned
 from emu.topology.paths.spray import routed
 from emu.topology.topology import Drawing, Routes, Topology, check_link_count, frames
-from emu.topology.usable_npus import in_units
+from emu.topology.usable_npus import usable_within_units
 from emu.units import format_bandwidth, format_time, seconds
 
 _SOURCE = "RailX (arXiv:2507.18889), 2.2.1 and Fig. 2; Wang et al., Rail-Only (arXiv:2307.12169)"
@@ -59,17 +59,17 @@ class _Cluster(NamedTuple):
 
     @property
     def rails(self) -> int:
-        """The number of switches that NICs are attached to."""
+        """The number of leaf switches, to which NICs are attached."""
         return 1 if self.network == "switch" else self.gpus
 
     @property
     def above(self) -> int:
-        """The number of spines."""
+        """The number of spine switches above the leaf switches."""
         return self.spines if self.network == "spine" else 0
 
     @property
     def switches(self) -> int:
-        """The number of switches: those of NVLink, of rails and of spines."""
+        """The number of switches: one NVLink switch for each server, the switches of the rails, and the spines above them."""
         return self.nodes + self.rails + self.above
 
     @property
@@ -110,14 +110,14 @@ def _build(cluster: _Cluster) -> Topology:
         symmetry=partial(_shifts, cluster) if cluster.above < 2 or cluster.route == "spray" else None,  # else a hash takes one
         **_route_fields(cluster),
         relays=True if cluster.network == "rails" else None,
-        grouper=partial(in_units, cluster.name, cluster.gpus),
+        usable_counter=partial(usable_within_units, cluster.name, cluster.gpus),
     )
     return cluster.hops.of(wired, cluster.npus, cluster.nodes)
 
 
 def _route_fields(cluster: _Cluster) -> dict[str, Any]:
     """Return the fields of a topology that follow from how messages take the spines."""
-    number, way, most = partial(_count_ways, cluster), partial(_way, cluster), max(1, cluster.above)
+    number, way, most = partial(_count_paths, cluster), partial(_route_by_number, cluster), max(1, cluster.above)
     return routed(cluster.route, partial(_route, cluster), number, way, most, most)
 
 
@@ -152,18 +152,18 @@ def _assumptions(cluster: _Cluster) -> tuple[str, ...]:
 
 def _route(cluster: _Cluster, src: I64, dst: I64, key: I64) -> Routes:
     """Return routes: cable c of NVLink is GPU c's, cable N + c its NIC's, cable 2N + rail * spines + spine a rail's."""
-    return _way(cluster, src, dst, mix(src, dst, key))
+    return _route_by_number(cluster, src, dst, mix(src, dst, key))
 
 
-def _count_ways(cluster: _Cluster, src: I64, dst: I64) -> I64:
-    """Return [P] the number of ways of each pair: as many as there are spines, if its messages cross one."""
+def _count_paths(cluster: _Cluster, src: I64, dst: I64) -> I64:
+    """Return [P] the number of equal paths of each pair: the number of spines if its messages cross one, else 1."""
     gpus = cluster.gpus
     crosses = (src // gpus != dst // gpus) & (src % gpus != dst % gpus) & (cluster.network == "spine")
     return np.where(crosses, cluster.spines, 1)
 
 
-def _way(cluster: _Cluster, src: I64, dst: I64, way: I64) -> Routes:
-    """Return the routes of pairs over the spine that the number of the way gives, modulo all spines."""
+def _route_by_number(cluster: _Cluster, src: I64, dst: I64, way: I64) -> Routes:
+    """Return the routes of pairs over the spine with number `way`, modulo the number of spines."""
     n, gpus, spines = cluster.npus, cluster.gpus, cluster.spines
     inside = src // gpus == dst // gpus
     crosses = ~inside & (src % gpus != dst % gpus) & (cluster.network != "switch")

@@ -14,9 +14,9 @@ from emu.errors import must_be
 from emu.topology.builders.route_parts import join, link_if, mix
 from emu.topology.builders.wiring import Cables, fabric
 from emu.topology.catalogue import HOP_LATENCY, Bandwidth, Count, Invariants, Latency, topology
-from emu.topology.placement import whole_units
+from emu.topology.placement import healthy_units
 from emu.topology.topology import Drawing, Routes, Topology, check_link_count, frames
-from emu.topology.usable_npus import in_whole_units
+from emu.topology.usable_npus import usable_in_healthy_units
 from emu.units import format_bandwidth, format_time, seconds
 
 _RING_SOURCE = "InfiniteHBD (SIGCOMM 2025), 2.2 and 6.1, after Khani et al., SiP-ML (SIGCOMM 2021)"
@@ -81,15 +81,22 @@ def sip_ring(
         dims=(rings, size),
         assumptions=_ring_assumptions(rings, bandwidth, dcn, latency),
         tiers=("ring", "DCN"),
-        placer=partial(whole_units, npus.reshape(rings, size)),  # on a broken ring, a line, no ring runs (InfiniteHBD 2.2)
+        placer=partial(healthy_units, npus.reshape(rings, size)),  # on a broken ring, a line, no ring runs (InfiniteHBD 2.2)
         draw=partial(_ring_draw, size, rings),
         relays=True,
-        grouper=partial(in_whole_units, "sip-ring", size),
+        usable_counter=partial(usable_in_healthy_units, "sip-ring", size),
     )
 
 
 def _ring_assumptions(rings: int, bandwidth: float, dcn: float, latency: int) -> tuple[str, ...]:
-    """Return sentences on the assumptions of the topology."""
+    """Return sentences on the assumptions of the topology.
+
+    Args:
+        rings: The number of rings.
+        bandwidth: Bytes per second that leave a GPU within its ring.
+        dcn: Bytes per second of a GPU into the datacentre network.
+        latency: Ticks of a hop.
+    """
     joined = (
         f"the datacentre network is one switch that never blocks, {format_bandwidth(dcn)} a GPU; "
         "messages between rings take it, those within a ring do not"
@@ -103,7 +110,7 @@ def _ring_assumptions(rings: int, bandwidth: float, dcn: float, latency: int) ->
 
 
 def _ring_route(size: int, rings: int, src: I64, dst: I64, key: I64) -> Routes:
-    """Return routes the shorter way round, or up to the network and down."""
+    """Return routes of pairs: the shorter way round a ring, or up to the datacentre network and down to another ring."""
     away, over = (dst - src) % size, src // size != dst // size
     down = (2 * away > size) | ((2 * away == size) & (key % 2 == 1))
     steps = np.where(over, 0, np.where(down, size - away, away))

@@ -16,7 +16,7 @@ from emu.errors import must_be
 from emu.topology.builders.grid import Dimension, grid
 from emu.topology.catalogue import HOP_LATENCY, Bandwidth, Count, Dims, Invariants, Latency, check_sizes, topology
 from emu.topology.topology import Drawing, Links, Topology, check_link_count
-from emu.topology.usable_npus import in_units
+from emu.topology.usable_npus import usable_within_units
 from emu.units import format_bandwidth, format_time, seconds
 
 _SOURCE = "InfiniteHBD (SIGCOMM 2025), 2.2 and Table 8; Flex-SiPAC, 6.A; RailX (arXiv:2507.18889), Table 6"
@@ -83,7 +83,7 @@ def tpuv4(
         tiers=("X", "Y", "Z"),
         placer=partial(_place, sizes, side),
         draw=partial(_draw, sizes, side),
-        grouper=partial(_usable, sizes, side),
+        usable_counter=partial(_usable, sizes, side),
     )
 
 
@@ -137,14 +137,14 @@ def _cube(sizes: tuple[int, ...], side: int) -> I64:
 
 
 def _place(sizes: tuple[int, ...], side: int, n_ranks: int, faulty: I64) -> I64:
-    """Return the chips of cubes without a fault, because a switch takes whole cubes in and out (InfiniteHBD 2.2)."""
+    """Return the chips on which ranks run: those of cubes without a fault, because a switch takes whole cubes in and out."""
     cube = _cube(sizes, side)
     return column(np.flatnonzero(~np.isin(cube, cube[faulty])), np.int64)
 
 
 def _usable(sizes: tuple[int, ...], side: int, group: int, faulty: Bool) -> I64:
-    """Return the usable chips: groups stay within a cube, or take whole cubes without a fault (InfiniteHBD 2.2)."""
-    return in_units("tpuv4", side**3, group, faulty[:, np.argsort(_cube(sizes, side), kind="stable")])
+    """Return, for each state, the number of usable chips: groups stay within a cube, or take whole cubes without a fault."""
+    return usable_within_units("tpuv4", side**3, group, faulty[:, np.argsort(_cube(sizes, side), kind="stable")])
 
 
 def _draw(sizes: tuple[int, ...], side: int) -> Drawing:

@@ -9,7 +9,7 @@ import sys
 
 from benchmarks.composed.battery import random_steps
 from benchmarks.composed.cases import table
-from emu.study.training.composed.composed import MOST_TASKS
+from emu.study.training.composed.stretch_choice import MOST_TASKS
 
 
 def main() -> int:

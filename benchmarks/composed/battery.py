@@ -16,12 +16,13 @@ from emu.collective.algorithm import Choice
 from emu.model.model import find_model
 from emu.study.choice.chooser import choice_on
 from emu.study.training.axes import npus_of, with_axes
-from emu.study.training.composed.composed import MOST_TASKS, StepOnFabric
-from emu.study.training.composed.place_requests import place_requests
 from emu.study.training.composed.request_parts import parts_by_algorithm
+from emu.study.training.composed.requests_by_place import requests_by_place
+from emu.study.training.composed.step_on_fabric import StepOnFabric
+from emu.study.training.composed.stretch_choice import MOST_TASKS
 from emu.study.training.estimate import EstimateRequest
 from emu.study.training.step.step import TimedTrace, time_trace
-from emu.study.training.timed_step import GeneratedStep, generated_step
+from emu.study.training.timed_step import GeneratedStep, cached_generated_step
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology
 from emu.trace.replay.replay import TraceLayout
@@ -93,7 +94,7 @@ def _composed(drawn: Drawn, topology: Topology, choice: Choice, most_tasks: int)
     asked, began = _step(request).requests, time.process_time()
     parts_by_algorithm(asked.requests, choice, topology)
     chosen = time.process_time()
-    again = partial(place_requests, asked.representatives)
+    again = partial(requests_by_place, asked.representatives)
     found = StepOnFabric.of(again, choice, topology, npus, device, most_tasks=most_tasks).composed()
     return found, time.process_time() - chosen, chosen - began
 
@@ -105,7 +106,7 @@ def _whole(drawn: Drawn, topology: Topology, choice: Choice, perturb: int = 0) -
 
 
 def _step(request: EstimateRequest) -> GeneratedStep:
-    return generated_step(find_model(request.model), request.plan, request.stack)
+    return cached_generated_step(find_model(request.model), request.plan, request.stack)
 
 
 def _told(name: str, found: Sequence[Both]) -> str:

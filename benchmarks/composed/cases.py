@@ -16,9 +16,9 @@ from emu.model.model import MODELS
 from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack import Stack, find_software
 from emu.study.choice.chooser import choice_on
-from emu.study.training.composed.composed import StepOnFabric
-from emu.study.training.composed.place_requests import place_requests
 from emu.study.training.composed.representatives import representatives_of_plan
+from emu.study.training.composed.requests_by_place import requests_by_place
+from emu.study.training.composed.step_on_fabric import StepOnFabric
 from emu.study.training.step.step import Step, time_trace
 from emu.study.training.timed_step import GeneratedStep
 from emu.topology.catalogue import build_topology
@@ -113,7 +113,7 @@ def compare(case: Case, model: str = MODEL, seq: int = SEQ) -> Compared:
     step, choice = GeneratedStep(found, plan, stack), choice_on(topology, (AUTO,), "float32")
     few, npus = representatives_of_plan(step.roles, plan, meta_of(found, plan, stack)), place(topology, plan.world)
     began = time.process_time()
-    composed = StepOnFabric.of(partial(place_requests, few), choice, topology, npus, device).composed()
+    composed = StepOnFabric.of(partial(requests_by_place, few), choice, topology, npus, device).composed()
     between = time.process_time()
     whole = time_trace(TraceLayout(step.trace, choice, topology, device, "float32"))
     taken = between - began, time.process_time() - between

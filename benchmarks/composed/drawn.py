@@ -12,7 +12,7 @@ from pathlib import Path
 from emu.errors import InputError
 from emu.model.model import find_model
 from emu.model.plan.plan import Plan
-from emu.model.plan.plan_checks import check_fits, check_runs
+from emu.model.plan.plan_checks import check_fits_model, check_runs
 from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack import parse_stack
 from emu.study.training.estimate import EstimateRequest
@@ -131,7 +131,7 @@ def _runs(drawn: Drawn) -> bool:
     """Return whether Emu accepts the plan, and the graph of all its ranks is small enough to be timed whole."""
     try:
         plan, model, stack = drawn.plan, find_model(drawn.model), parse_stack(drawn.stack)
-        check_fits(plan, model)
+        check_fits_model(plan, model)
         check_runs(plan, model, stack)
     except InputError:
         return False

@@ -27,7 +27,7 @@ from emu.cluster.cluster import on_every_rank
 from emu.cluster.processes.coordinator import Coordinator
 from emu.cluster.processes.job_process import JobProcess
 from emu.cluster.script_run import group_replacements
-from emu.cluster.threads.threads import Threads
+from emu.cluster.threads.threads import ThreadRanks
 from emu.collective.algorithm import Choice
 
 N = 3
@@ -142,7 +142,7 @@ def _start_processes(test: Any, folder: Path) -> None:
         until = time.monotonic() + _LEAVE_S  # others may still read what this one has sent
         while len(list(folder.glob(f"ended-{name}-*"))) < N and time.monotonic() < until:
             time.sleep(0.02)
-        return int(ended.values[0]) if ended.how == "done" else FAILED
+        return int(ended.values[0]) if ended.status == "done" else FAILED
 
     _start(test, N, be)
 
@@ -151,7 +151,7 @@ def _start_threads(test: Any, folder: Path) -> None:
     body = partial(_body, type(test), folder, test._current_test_name(), test.file_name)
 
     def be(_: int) -> int:
-        return max(Threads(N).run(body))
+        return max(ThreadRanks(N).run(body))
 
     _start(test, 1, be)
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from emu.arrays import I64
 from emu.collective.algorithm import schedule
-from emu.collective.operation import cut, operation
+from emu.collective.operation import divide_blocks, operation
 from emu.collective.schedule import Schedule, Sends
 
 MIB = 2**20
@@ -36,7 +36,7 @@ def star(case: str, n: int, plan: Schedule, slot_bytes: I64) -> Traffic:
 def collective(name: str, algorithm: str, n: int, size: int) -> Traffic:
     """A collective's schedule on a star."""
     plan = schedule(name, algorithm, n).expand()
-    sizes = cut(operation(name, n).block_counts(size), plan.n_slots, plan.shares).count
+    sizes = divide_blocks(operation(name, n).block_counts(size), plan.n_slots, plan.shares).count
     return star(f"{name} {algorithm}, {n} hosts, {size // MIB} MiB", n, plan, sizes)
 
 

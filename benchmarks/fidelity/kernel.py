@@ -9,7 +9,7 @@ import numpy as np
 from benchmarks.fidelity.row import Row
 from emu.arrays import F64, I64
 from emu.collective.algorithm import schedule
-from emu.collective.operation import cut, operation
+from emu.collective.operation import divide_blocks, operation
 from emu.collective.schedule import Schedule, Sends
 from emu.fabric.lower import FabricJob, lower
 from emu.fabric.run import run_graph
@@ -31,7 +31,7 @@ def _collective(line: dict[str, str]) -> Row:
     name, _, algorithm = line["case"].partition(" ")
     plan = schedule(name, {"ring": "ring", "at once": "at-once"}[algorithm], _HOSTS).expand()
     counts = operation(name, _HOSTS).block_counts(int(line["bytes"]))
-    delivered_s = _delivered_s(plan, cut(counts, plan.n_slots, plan.shares).count, line)
+    delivered_s = _delivered_s(plan, divide_blocks(counts, plan.n_slots, plan.shares).count, line)
     return _row(line, float(delivered_s.max()), 0.025)
 
 

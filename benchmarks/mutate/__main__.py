@@ -43,6 +43,9 @@ def asked(words: list[str]) -> argparse.Namespace:
         "--record", type=Path, metavar="FILE", help="of these, run the ones that execute the line, by pytest-cov"
     )
     parser.add_argument("--near", action="store_true", help="of these, run the ones of the same name and folder: in seconds")
+    parser.add_argument(
+        "--limit", type=float, metavar="S", help="seconds of one fault's tests; they are not run without a fault before"
+    )
     parser.add_argument("--list", action="store_true", help="print the faults and their tests, and run nothing")
     found = parser.parse_args(words)
     for path, _ in map(split, found.paths):
@@ -77,13 +80,19 @@ def shown(fault: Fault, root: Path = ROOT) -> str:
     return "\n".join([f"{fault.path}:{fault.line}  {fault.kind}", *(f"    {line}" for line in fault.diff(root))])
 
 
-def tried(chosen: list[Fault], tests: list[list[str]], jobs: int, root: Path = ROOT) -> Iterator[Tried]:
-    """Each fault with what its tests say, in order; first the tests must pass without a fault."""
+def tried(
+    chosen: list[Fault], tests: list[list[str]], jobs: int, root: Path = ROOT, limit_s: float | None = None
+) -> Iterator[Tried]:
+    """Yield each fault with what its tests say, in order.
+
+    Without a time limit the tests must first pass without a fault, and the limit is twice as long as they take.
+    """
     with TemporaryDirectory() as folder, ThreadPoolExecutor(jobs) as pool:
         copies = SimpleQueue[Copy]()
         for i in range(jobs):
             copies.put(Copy(root, Path(folder, str(i))))
-        limit_s = LEAST_S + 2 * _without_fault(copies, list(dict.fromkeys(name for names in tests for name in names)))
+        if limit_s is None:
+            limit_s = LEAST_S + 2 * _without_fault(copies, list(dict.fromkeys(name for names in tests for name in names)))
 
         def one(fault: Fault, names: list[str]) -> Tried:
             copy = copies.get()
@@ -156,7 +165,7 @@ def main(words: list[str]) -> int:
         for fault, names in zip(found, tests, strict=True):
             sys.stdout.write(f"fault {shown(fault)}\n    {' '.join(names)}\n")
         return 0
-    return int(score(tried(found, tests, command.jobs), len(found)) > 0)
+    return int(score(tried(found, tests, command.jobs, limit_s=command.limit), len(found)) > 0)
 
 
 if __name__ == "__main__":

@@ -17,16 +17,33 @@ from time import monotonic
 from benchmarks.mutate.faults import Fault
 from benchmarks.mutate.warm_process import run_pytest
 
+FIGURES = "tests/figures"
 # Beside those of the same name, the tests that see what a folder does; each is run from the left until one fails.
 ALSO = {
-    "emu/trace": ("tests/trace", "tests/study/training", "tests/backend/rank/test_record.py", "tests/cluster", "tests/launch"),
-    "emu/study/measure": ("tests/launch",),
-    "emu/study/choice": ("tests/launch",),
+    "emu/trace": (
+        FIGURES,
+        "tests/trace",
+        "tests/study/training",
+        "tests/backend/rank/test_record.py",
+        "tests/cluster",
+        "tests/launch",
+    ),
+    "emu/study/measure": (
+        FIGURES,
+        "tests/launch",
+    ),
+    "emu/study/choice": (
+        FIGURES,
+        "tests/launch",
+    ),
     "emu/study/prove": ("tests/launch",),
-    "emu/study/timing.py": ("tests/study/choice", "tests/launch"),
-    "emu/study/training": ("tests/launch",),
+    "emu/study/timing.py": (FIGURES, "tests/study/choice", "tests/launch"),
+    "emu/study/training": (
+        FIGURES,
+        "tests/launch",
+    ),
     "emu/model/memory": ("tests/model/generate",),  # which hold it to what real ranks hold
-    "emu/model": ("tests/models", "tests/study/training", "tests/launch"),
+    "emu/model": (FIGURES, "tests/models", "tests/study/training", "tests/launch"),
     "emu/fabric": ("tests/collectives", "tests/study/measure"),
     "launch/front": ("tests/launch",),
     "launch/show": ("tests/launch",),

@@ -28,7 +28,7 @@ TUNED = (ALL_REDUCE, *HALVES, *ROOTED)
 
 
 class AlgorithmVariant(NamedTuple):
-    """An algorithm of NCCL with one of its protocols."""
+    """An algorithm of NCCL, such as ring, with one of its protocols (LL, LL128 or Simple)."""
 
     algorithm: str
     protocol: int
@@ -87,7 +87,12 @@ def _serving(operation: str, on: ChannelGraphs) -> Iterator[str]:
 
 
 def _rate(rates: Rates, on: ChannelGraphs) -> float:
-    """Return the rate that applies to a group's number of servers: one, two, or more."""
+    """Return the rate for the number of servers of a group.
+
+    Args:
+        rates: The rates for one server, for two, and for more.
+        on: The channels of the group.
+    """
     return rates[min(on.servers - 1, 2)]
 
 
@@ -232,7 +237,7 @@ def nccl_choice(operation: str, size: int, around: GroupNetwork) -> NcclChoice:
 
 
 def _channels(way: AlgorithmVariant, size: int, on: ChannelGraphs) -> int:
-    """Return the number of channels: all that NCCL has built, or fewer if there are too few bytes for all."""
+    """Return the number of channels for a message size: all that NCCL has built, or fewer if the bytes are too few."""
     if way.algorithm.startswith("nvls"):
         within, across = constants.NVLS_CHANNELS[on.generation.name]
         return min(across, on.channels) if way.algorithm == "nvls" and on.servers > 1 else (within, across)[on.servers > 1]

@@ -13,7 +13,7 @@ Rates = tuple[float, float, float]  # rates with one, two, and more servers
 
 
 class Generation(NamedTuple):
-    """NCCL's constants for the GPUs of one generation."""
+    """NCCL's constants for the GPUs of one generation, such as speeds of channels and bandwidths of protocols."""
 
     name: str
     nvlink: float  # GB/s, the rate that data reach over all NVLinks of a GPU

@@ -19,7 +19,10 @@ _ENOUGH = 0.49  # lower shares of the best speed are not tried
 
 @dataclass(frozen=True, slots=True)
 class ChannelGraph:
-    """The channels of one pattern (such as ring or tree), which are all equal."""
+    """The equal channels of one pattern, such as ring or tree: their number, and their speeds in GB/s.
+
+    `within` is the speed of a channel inside a server, `between` that over its NIC.
+    """
 
     channels: int
     within: float  # speed of a channel in a server
@@ -40,7 +43,7 @@ class ChannelGraphs:
 
     @property
     def ranks(self) -> int:
-        """The number of ranks of the group."""
+        """The number of ranks of the group: servers times ranks of a server."""
         return self.servers * self.per_server
 
     @property
@@ -55,9 +58,12 @@ class ChannelGraphs:
 
 
 def graphs_of(around: GroupNetwork) -> ChannelGraphs:
-    """Return the channels that NCCL's search finds for a group.
+    """Return the ring, the trees and the NVLink SHARP channels that NCCL's search finds for a group.
 
-    If a server's links are no faster than its NICs, its ranks count as servers of their own.
+    If a server's links are no faster than its NICs, each rank counts as a server of its own.
+
+    Args:
+        around: The servers, links and NICs that join the ranks of the group.
     """
     apart = around.hosts == 1 and around.within_Bps <= FASTEST_NIC
     servers, each = (around.ranks, 1) if apart else (around.hosts, max(1, around.ranks // around.hosts))
@@ -96,7 +102,7 @@ def _ring(known: Generation, servers: int, each: int, nic: float, nvlink: float)
 
 
 def _fill_channels(speeds: tuple[float, ...], most: int, fastest: float, total: float) -> ChannelGraph:
-    """Return the channels at the first of the tried speeds at which they carry the most of `total` GB/s together."""
+    """Return the channels at the first of some speeds (GB/s) at which they carry most of `total` GB/s together."""
     best = ChannelGraph(0, 0.0, 0.0)
     for speed in (s for s in speeds if s <= fastest):
         if best.channels and (speed / best.within <= _ENOUGH or best.channels * best.within >= total):

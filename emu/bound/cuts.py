@@ -18,7 +18,7 @@ from fractions import Fraction
 import numpy as np
 
 from emu.arrays import I64, Bool, column
-from emu.bound.network import Network, Symmetry, sums
+from emu.bound.network import Network, NetworkKinds, sums
 from emu.collective.operation import Operation
 from emu.equivalence import Orbits
 from emu.topology.facts import flow
@@ -34,7 +34,7 @@ class NetworkCut:
 
 
 def largest_cut(cuts: list[NetworkCut]) -> NetworkCut:
-    """Return the first of the cuts that have the largest ratio."""
+    """Return the cut with the largest ratio of blocks to capacity; the first of equal ones."""
     return max(cuts, key=lambda cut: cut.ratio)
 
 
@@ -44,7 +44,10 @@ def reverse_cut(cut: NetworkCut) -> NetworkCut:
 
 
 def cut_from(net: Network, source: int) -> NetworkCut:
-    """Return the minimum cut between the source and any other rank; the set with the source has one block to send."""
+    """Return the cut that limits a broadcast: among the minimum cuts between the source and each other rank, the slowest.
+
+    One block must leave the set of nodes around the source.
+    """
     nodes = np.arange(net.n_nodes)
     return largest_cut([least_cut(net, nodes == source, nodes == rank) for rank in net.ranks if rank != source])
 
@@ -93,7 +96,7 @@ def cut_of_nodes(net: Network, inside: Bool) -> NetworkCut:
 
 
 def _denser(net: Network, sink: int, ratio: Fraction) -> NetworkCut | None:
-    """Return a set of nodes without the sink whose ratio is above `ratio`, or None if there is none.
+    """Return a set of nodes without the sink whose ratio of blocks to capacity is above `ratio`, or None if there is none.
 
     Every rank is given the capacity that one block needs, `1 / ratio`. Where not all of it can flow to the sink, the set that
     holds it back has a larger ratio. Both are multiplied by the ratio's numerator, so that they are whole numbers.
@@ -113,18 +116,18 @@ def _denser(net: Network, sink: int, ratio: Fraction) -> NetworkCut | None:
 ALL_PAIRS = "all_to_all"  # the operation in which each rank has a block for each other rank
 
 
-def sampled_cut(net: Network, alike: Symmetry, op: Operation, dims: tuple[int, ...], *, most_sets: int) -> NetworkCut:
+def sampled_cut(net: Network, net_kinds: NetworkKinds, op: Operation, dims: tuple[int, ...], *, most_sets: int) -> NetworkCut:
     """Return the cut with the largest ratio of blocks to capacity among sampled sets of ranks.
 
     Args:
         net: A network with at least two ranks.
-        alike: Its symmetry.
+        net_kinds: The kinds of its ranks and arcs.
         op: The operation whose blocks are sent.
         dims: Shape of the numbering of the NPUs.
         most_sets: The largest number of sets for which maximum flows are computed, besides single ranks.
     """
     best, both_ways = largest_cut([_single_rank(net, op, back=False), _but_one(net, op)]), net.both_ways
-    for ranks in _sets(net, alike, op.root, dims, most_sets):
+    for ranks in _sets(net, net_kinds, op.root, dims, most_sets):
         others, of_ranks = net.has_rank & ~ranks, ranks[net.ranks]
         there, back = _to_send(op, of_ranks), _to_send(op, ~of_ranks)
         cut = separating_cut(net, ranks) if there or (back and both_ways) else None
@@ -158,7 +161,10 @@ def _single_rank(net: Network, op: Operation, *, back: bool) -> NetworkCut:
 
 
 def _count_blocks(op: Operation, *, back: bool) -> I64:
-    """Return [N] the number of blocks that each rank has and others want; with `back`, that it wants and others have."""
+    """Return [N] the number of blocks that each rank has and other ranks want.
+
+    With `back`, it is the number of blocks that the rank wants and other ranks have.
+    """
     have, want = (op.want, op.have) if back else (op.have, op.want)
     n_blocks = 1 + int(max(have[:, 1].max(), want[:, 1].max()))
     wanters = np.bincount(want[:, 1], minlength=n_blocks)
@@ -173,7 +179,7 @@ def _but_one(net: Network, op: Operation) -> NetworkCut:
     return reverse_cut(_single_rank(net.back(), op, back=True))
 
 
-def groups(net: Network, alike: Symmetry, dims: tuple[int, ...]) -> Iterator[tuple[I64, Orbits]]:
+def groups(net: Network, net_kinds: NetworkKinds, dims: tuple[int, ...]) -> Iterator[tuple[I64, Orbits]]:
     """Yield partitions of the ranks by their leading digits: [V] the group of each node (-1: none), and groups' kinds.
 
     Each number of leading dims is tried that gives more than one group and fewer groups than ranks.
@@ -183,13 +189,13 @@ def groups(net: Network, alike: Symmetry, dims: tuple[int, ...]) -> Iterator[tup
         if 1 < group.max(initial=0) + 1 < len(net.ranks):
             of_node = np.full(net.n_nodes, -1)
             of_node[net.ranks] = group
-            yield of_node, alike.group_kind(of_node)
+            yield of_node, net_kinds.group_kind(of_node)
 
 
-def _sets(net: Network, alike: Symmetry, root: int, dims: tuple[int, ...], most_sets: int) -> Iterator[Bool]:
+def _sets(net: Network, net_kinds: NetworkKinds, root: int, dims: tuple[int, ...], most_sets: int) -> Iterator[Bool]:
     """Yield the sets of ranks to sample, as marks of nodes [V]: groups first, then halves along a dimension."""
     found = list[Bool]()
-    for group, kinds in groups(net, alike, dims):
+    for group, kinds in groups(net, net_kinds, dims):
         chosen = np.union1d(kinds.first, group[net.ranks[root]])
         if len(chosen) <= most_sets - len(found):
             found += [group == one for one in chosen]

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from emu.arrays import I32, I64, Bool, ramps, spread
+from emu.arrays import I32, I64, Bool, even_sample, ramps
 from emu.bound.cuts import (
     ALL_PAIRS,
     NetworkCut,
@@ -26,7 +26,7 @@ from emu.bound.cuts import (
     sampled_cut,
     separating_cut,
 )
-from emu.bound.network import Network, Symmetry, best_simple_price, count_price_lists, network, symmetry
+from emu.bound.network import Network, NetworkKinds, best_simple_price, count_price_lists, network, network_kinds
 from emu.collective.operation import Operation
 from emu.equivalence import Orbits
 from emu.topology.paths.shortest_paths import least_weights
@@ -60,13 +60,13 @@ class Effort:
     programs: bool  # whether linear programs may run
 
 
-QUICK = Effort(8, 2**21, programs=False)  # milliseconds, a part of a second where there are a million links
-ALL = Effort(2**16, 2**22, programs=True)  # seconds
+QUICK_EFFORT = Effort(8, 2**21, programs=False)  # milliseconds, a part of a second where there are a million links
+FULL_EFFORT = Effort(2**16, 2**22, programs=True)  # seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One bound: seconds for each byte of a block, plus a latency."""
+    """One lower bound of a collective's time: seconds for each byte of a block, plus a latency in ticks."""
 
     s_per_byte: float
     latency_fs: int
@@ -75,7 +75,10 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """The lower bounds of a collective's time; for all_reduce also times that trees can reach, which are not bounds."""
+    """The lower bounds of a collective's time; for all_reduce also times that trees can reach, which are not bounds.
+
+    Each of `terms` is a bound, so that the largest counts. `left_out` names the searches that more effort would add.
+    """
 
     terms: tuple[Term, ...]  # all of them hold; (): nothing has to be sent
     trees_s_per_byte: float | None = None  # time of the best in-trees and out-trees at once; None: not searched
@@ -94,7 +97,7 @@ class _LimitSearch(NamedTuple):
     """One search for a limit: the network, the operation and the effort."""
 
     net: Network
-    alike: Symmetry
+    net_kinds: NetworkKinds
     op: Operation
     dims: tuple[int, ...]
     helpers: bool
@@ -106,7 +109,9 @@ class _LimitSearch(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def limit_of(topology: Topology, op: Operation, npus: tuple[int, ...], *, helpers: bool, effort: Effort = QUICK) -> Limit:
+def limit_of(
+    topology: Topology, op: Operation, npus: tuple[int, ...], *, helpers: bool, effort: Effort = QUICK_EFFORT
+) -> Limit:
     """Return the limit of an operation.
 
     Args:
@@ -118,64 +123,64 @@ def limit_of(topology: Topology, op: Operation, npus: tuple[int, ...], *, helper
     """
     if op.n_ranks < 2:
         return Limit(())
-    net, alike = _network_of(topology, npus)
-    search = _LimitSearch(net, alike, op, topology.dims, helpers, effort)
-    terms = (Term(0.0, least_latency_fs(net, search.alike, op), LATENCY), *_terms(search))
+    net, net_kinds = _network_of(topology, npus)
+    search = _LimitSearch(net, net_kinds, op, topology.dims, helpers, effort)
+    terms = (Term(0.0, least_latency_fs(net, search.net_kinds, op), LATENCY), *_terms(search))
     in_a_row, trees = (_in_a_row(search), _trees(search)) if op.name == "all_reduce" else (None, None)
-    return Limit(terms, trees, in_a_row, tuple(_left_out(search)))
+    return Limit(terms, trees, in_a_row, tuple(_skipped_searches(search)))
 
 
 @lru_cache(maxsize=16)
-def _network_of(topology: Topology, npus: tuple[int, ...]) -> tuple[Network, Symmetry]:
-    """Return the network of some NPUs and its symmetry; both are independent of the operation."""
+def _network_of(topology: Topology, npus: tuple[int, ...]) -> tuple[Network, NetworkKinds]:
+    """Return the network of some NPUs and the kinds of its ranks and arcs; both are independent of the operation."""
     net = network(topology, npus)
-    return net, symmetry(net, topology)
+    return net, network_kinds(net, topology)
 
 
 def _terms(search: _LimitSearch) -> Iterator[Term]:
     """Yield the lower bounds of a search: the best cut, and for some operations an exchange or the number of messages."""
     net, op, helpers = search.net, search.op, search.helpers
-    cut, by = _cut(search)
+    cut, by = _strongest_cut(search)
     yield Term(net.seconds(cut.ratio), crossing_fs(net, cut.inside, helpers=helpers), by)
     if op.name == ALL_PAIRS:
-        yield from _exchange(search)
+        yield from _exchange_bounds(search)
     if op.name == "all_reduce" and not helpers:
-        yield Term(net.seconds(_messages(search)), message_fs(net, helpers=False), MESSAGES)
+        yield Term(net.seconds(_message_bound(search)), message_fs(net, helpers=False), MESSAGES)
 
 
-def _exchange(search: _LimitSearch) -> Iterator[Term]:
+def _exchange_bounds(search: _LimitSearch) -> Iterator[Term]:
     """Yield the bounds of an all_to_all by the capacity of all links: on shortest paths, and on any paths.
 
     A bound whose search is beyond the effort is left out.
     """
-    net, alike, least_fs = search.net, search.alike, message_fs(search.net, helpers=search.helpers)
+    net, net_kinds, least_fs = search.net, search.net_kinds, message_fs(search.net, helpers=search.helpers)
     if _search_work(search) * count_price_lists(net) <= search.effort.arcs:
-        yield Term(net.seconds(best_simple_price(net, alike)), least_fs, CROSSED)
+        yield Term(net.seconds(best_simple_price(net, net_kinds)), least_fs, CROSSED)
     if search.effort.programs and _search_work(search) <= _MOST_PATHS:
         from emu.bound.linear_programs import exchange  # it loads scipy, as each of these programs does
 
-        yield Term(net.seconds(exchange(net, alike)), least_fs, PATHS)
+        yield Term(net.seconds(exchange(net, net_kinds)), least_fs, PATHS)
     elif search.effort.programs and _search_work(search) <= _MOST_PRICED:
         from emu.bound.linear_programs import by_prices
 
-        yield Term(net.seconds(by_prices(net, alike)), least_fs, PATHS)
+        yield Term(net.seconds(by_prices(net, net_kinds)), least_fs, PATHS)
 
 
 def _search_work(search: _LimitSearch) -> int:
-    """Return the number of arcs that searches visit if one rank of each kind (see `Symmetry`) starts one."""
-    return len(search.alike.ranks) * len(search.net.src)
+    """Return the number of arcs that searches for cuts visit if one rank of each kind (see `NetworkKinds`) starts one."""
+    return len(search.net_kinds.ranks) * len(search.net.src)
 
 
-def _cut(search: _LimitSearch) -> tuple[NetworkCut, str]:
+def _strongest_cut(search: _LimitSearch) -> tuple[NetworkCut, str]:
     """Return the cut that gives the strongest bound, and a name that says whether all sets were searched."""
-    net, alike, op, effort = search.net, search.alike, search.op, search.effort
+    net, net_kinds, op, effort = search.net, search.net_kinds, search.op, search.effort
     if not search.affords(_flows(search)):
         most_sets = min(effort.flows, effort.arcs // (len(net.src) + _count_work(op)))
-        return sampled_cut(net, alike, op, search.dims, most_sets=most_sets), TRIED
+        return sampled_cut(net, net_kinds, op, search.dims, most_sets=most_sets), TRIED
     root, back = net.ranks[op.root], net.back()
     found = {
-        "all_gather": lambda: densest_cut(net, alike.ranks),
-        "reduce_scatter": lambda: reverse_cut(densest_cut(back, alike.ranks)),
+        "all_gather": lambda: densest_cut(net, net_kinds.ranks),
+        "reduce_scatter": lambda: reverse_cut(densest_cut(back, net_kinds.ranks)),
         "gather": lambda: densest_cut(net, np.array([root])),
         "scatter": lambda: reverse_cut(densest_cut(back, np.array([root]))),
         "broadcast": lambda: cut_from(net, root),
@@ -192,13 +197,13 @@ def _count_work(op: Operation) -> int:
 
 def _flows(search: _LimitSearch) -> int:
     """Return the number of maximum flows that an exact search over all cuts needs; very large if it is impossible."""
-    n, kinds = search.op.n_ranks, len(search.alike.ranks)
+    n, kinds = search.op.n_ranks, len(search.net_kinds.ranks)
     known = {"all_gather": kinds, "reduce_scatter": kinds, "gather": 1, "scatter": 1}
     known |= {"broadcast": n, "reduce": n, "all_reduce": 2 * n}
-    return known.get(search.op.name, ALL.flows + 1)
+    return known.get(search.op.name, FULL_EFFORT.flows + 1)
 
 
-def _messages(search: _LimitSearch) -> Fraction:
+def _message_bound(search: _LimitSearch) -> Fraction:
     """Return the time of an all_reduce from the number of its messages, in blocks per unit of capacity.
 
     Until one of k participants has the sum of a byte, k - 1 messages with that byte were received. Then each of the others
@@ -208,7 +213,7 @@ def _messages(search: _LimitSearch) -> Fraction:
     net = search.net
     n, ways = len(net.ranks), (net,) if net.both_ways else (net, net.back())
     found = [Fraction(2 * (n - 1), int(way.leaving[net.ranks].sum())) for way in ways]
-    for group, kinds in groups(net, search.alike, search.dims):
+    for group, kinds in groups(net, search.net_kinds, search.dims):
         if search.affords(len(ways) * len(kinds.first)):
             found += [Fraction(2 * (len(kinds.number) - 1), _capacity_out(way, group, kinds)) for way in ways]
     return max(found)
@@ -222,11 +227,11 @@ def _capacity_out(net: Network, group: I64, kinds: Orbits) -> int:
 
 def _in_a_row(search: _LimitSearch) -> float | None:
     """Return the seconds per byte of the best reduce_scatter followed by the best all_gather; None: beyond the effort."""
-    net, alike = search.net, search.alike
-    if not search.affords(len(alike.ranks)):
+    net, net_kinds = search.net, search.net_kinds
+    if not search.affords(len(net_kinds.ranks)):
         return None
-    gather = densest_cut(net, alike.ranks).ratio
-    both = gather + (gather if net.both_ways else densest_cut(net.back(), alike.ranks).ratio)
+    gather = densest_cut(net, net_kinds.ranks).ratio
+    both = gather + (gather if net.both_ways else densest_cut(net.back(), net_kinds.ranks).ratio)
     return net.seconds(both / len(net.ranks))
 
 
@@ -236,21 +241,21 @@ def _trees(search: _LimitSearch) -> float | None:
         return None
     from emu.bound.linear_programs import all_reduce_by_trees
 
-    return search.net.seconds(all_reduce_by_trees(search.net, search.alike))
+    return search.net.seconds(all_reduce_by_trees(search.net, search.net_kinds))
 
 
 def _size_of_trees(search: _LimitSearch) -> int:
     """Return about how many variables the linear program of trees has."""
     net = search.net
     n_hops = len(net.src) if net.has_rank.all() else len(net.ranks) * (len(net.ranks) - 1)
-    return len(search.alike.ranks) * (2 * n_hops + len(net.src))
+    return len(search.net_kinds.ranks) * (2 * n_hops + len(net.src))
 
 
-def _left_out(search: _LimitSearch) -> Iterator[str]:
+def _skipped_searches(search: _LimitSearch) -> Iterator[str]:
     """Yield the names of the searches that were skipped to save effort."""
-    if search.effort == ALL:
+    if search.effort == FULL_EFFORT:
         return
-    every = search._replace(effort=ALL)
+    every = search._replace(effort=FULL_EFFORT)
     if every.affords(_flows(search)) and not search.affords(_flows(search)):
         yield ALL_SETS
     if search.op.name == ALL_PAIRS and _search_work(search) <= _MOST_PRICED:
@@ -264,21 +269,22 @@ _WORK = 2**18  # arcs that all searches together may visit, about
 _ALL_TO_ALL = frozenset({ALL_PAIRS, "all_reduce", "all_gather", "reduce_scatter"})
 
 
-def least_latency_fs(net: Network, alike: Symmetry, op: Operation) -> int:
+def least_latency_fs(net: Network, net_kinds: NetworkKinds, op: Operation) -> int:
     """Return the latency that no schedule of the operation can avoid, in ticks.
 
     Where there are many paths, a sample of them is looked at.
     """
     most = max(1, _WORK // max(1, len(net.src)))
     if op.name in _ALL_TO_ALL:
-        return int(_quickest_fs(net, alike.ranks[spread(len(alike.ranks), most)][:, None])[:, net.ranks].max())
+        sources = net_kinds.ranks[even_sample(len(net_kinds.ranks), most)]
+        return int(_least_latencies_fs(net, sources[:, None])[:, net.ranks].max())
     have, want = op.have, op.want
     if len(np.unique(want[:, 0])) < len(np.unique(have[:, 0])):
         net, have, want = net.back(), want, have
     holders = np.unique(have[:, 0])
-    asked = holders[spread(len(holders), most)]
+    asked = holders[even_sample(len(holders), most)]
     source, sink = _pairs(have[np.isin(have[:, 0], asked)], want)
-    found = _quickest_fs(net, net.ranks[asked][:, None])[np.searchsorted(asked, source), net.ranks[sink]]
+    found = _least_latencies_fs(net, net.ranks[asked][:, None])[np.searchsorted(asked, source), net.ranks[sink]]
     return int(found.max(initial=0))
 
 
@@ -302,7 +308,7 @@ def crossing_fs(net: Network, inside: Bool, *, helpers: bool) -> int:
     """
     has_rank = net.has_rank
     may_send = has_rank | (np.arange(net.n_nodes) >= net.n_npus) if helpers else has_rank
-    found = _quickest_fs(net, np.flatnonzero(inside & may_send)[None])
+    found = _least_latencies_fs(net, np.flatnonzero(inside & may_send)[None])
     return int(found[0, has_rank & ~inside].min())
 
 
@@ -329,7 +335,7 @@ def least_between_fs(latency_fs: I64, leaves: Bool, comes: Bool, default: float 
     return min(ways, default=default)
 
 
-def _quickest_fs(net: Network, sources: I64) -> I64:
+def _least_latencies_fs(net: Network, sources: I64) -> I64:
     """Return [D, V] the ticks of the quickest path to each node from the nearest of the sources [D, S] of each search."""
     found = least_weights((net.src, net.dst), net.latency_fs, net.n_nodes, sources)
     reached, ticks = np.isfinite(found), np.full(found.shape, np.iinfo(np.int64).max)

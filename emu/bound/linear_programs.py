@@ -24,27 +24,27 @@ from scipy.sparse import block_array, block_diag, coo_array, csr_array, eye_arra
 from scipy.sparse.csgraph import dijkstra
 
 from emu.arrays import F64, I64, column
-from emu.bound.network import Network, Symmetry, dimensions, price_bound, sums
+from emu.bound.network import Network, NetworkKinds, dimensions, price_bound, sums
 from emu.errors import RunError
 from emu.topology.builders.route_parts import mix
 
 
-def exchange(net: Network, symmetry: Symmetry) -> float:
-    """Return the time of an exchange of one block from each rank to each other, in blocks per unit of capacity.
+def exchange(net: Network, net_kinds: NetworkKinds) -> float:
+    """Return the least time in which each rank can send one block to each other, in blocks per unit of capacity.
 
     The solution of the program is right to its tolerance. What its prices give is a bound to the last digit, and is returned.
     """
-    sources, n_arcs = symmetry.ranks, len(net.src)
+    sources, n_arcs = net_kinds.ranks, len(net.src)
     kept = [conservation(net, int(source)) for source in sources]
     balance = block_diag([rows for rows, _ in kept], format="csr")
     wanted = np.concatenate([net.has_rank[nodes] for _, nodes in kept]).astype(np.float64)
-    load, capacity = loads(net, symmetry)
+    load, capacity = loads(net, net_kinds)
     cost = np.concatenate((np.zeros(len(sources) * n_arcs), [1.0]))
     no_time = csr_array((balance.shape[0], 1))
     fits = hstack([load, csr_array(-capacity[:, None])])
     found = solve(cost, at_most=(fits, np.zeros(len(capacity))), equal=(hstack([balance, no_time]), wanted))
-    price = np.maximum(-found.ineqlin.marginals, 0.0) / np.bincount(symmetry.arc_kind)
-    return price_bound(net, symmetry, price[symmetry.arc_kind])
+    price = np.maximum(-found.ineqlin.marginals, 0.0) / np.bincount(net_kinds.arc_kind)
+    return price_bound(net, net_kinds, price[net_kinds.arc_kind])
 
 
 def conservation(net: Network, source: int) -> tuple[csr_array, I64]:
@@ -62,13 +62,13 @@ def conservation(net: Network, source: int) -> tuple[csr_array, I64]:
     return csr_array((into - out)[nodes]), nodes
 
 
-def loads(net: Network, symmetry: Symmetry) -> tuple[csr_array, F64]:
+def loads(net: Network, net_kinds: NetworkKinds) -> tuple[csr_array, F64]:
     """Return a matrix [kinds, R A] of the load that each flow puts on an arc of each kind, and the capacities of the kinds."""
-    kind, alike = symmetry.arc_kind, np.bincount(symmetry.arc_kind)
-    of_one = coo_array((1 / alike[kind], (kind, np.arange(len(kind)))), (len(alike), len(kind))).tocsr()
-    capacity = np.zeros(len(alike))
+    kind, members = net_kinds.arc_kind, np.bincount(net_kinds.arc_kind)
+    of_one = coo_array((1 / members[kind], (kind, np.arange(len(kind)))), (len(members), len(kind))).tocsr()
+    capacity = np.zeros(len(members))
     capacity[kind] = net.capacity
-    return csr_array(kron(symmetry.ranks_alike[None, :].astype(np.float64), of_one)), capacity
+    return csr_array(kron(net_kinds.ranks_alike[None, :].astype(np.float64), of_one)), capacity
 
 
 def solve(cost: F64, at_most: tuple[csr_array, F64], equal: tuple[csr_array, F64]) -> OptimizeResult:
@@ -89,19 +89,19 @@ _LISTS = 60  # the largest number of price lists
 _MOST_KINDS = 64  # the largest number of kinds of arcs
 
 
-def by_prices(net: Network, alike: Symmetry) -> float:
-    """Return a lower bound of the time of an exchange of one block from each rank to each other.
+def by_prices(net: Network, net_kinds: NetworkKinds) -> float:
+    """Return a lower bound of the time in which each rank can send one block to each other, by improving prices of arcs.
 
     The time is in blocks per unit of capacity. Each price list gives a cutting plane. The next list is half way from the best
     list so far to the one that the planes call best: Wentges, Weighted Dantzig-Wolfe decomposition, Int. Trans. Oper. Res. 4
     (1997).
     """
-    kind = kinds_of_arcs(net, alike)
+    kind = kinds_of_arcs(net, net_kinds)
     capacity = np.bincount(kind, net.capacity)
     least, most, planes = 0.0, np.inf, list[F64]()
     price = best = np.full(len(capacity), 1 / capacity.sum())
     while least < most * (1 - NEAR) and len(planes) < _LISTS:
-        load = _load(net, alike, kind, price)
+        load = _load(net, net_kinds, kind, price)
         if load @ price > least:
             least, best = float(load @ price), price
         planes.append(load / capacity)
@@ -126,12 +126,12 @@ def _best_by(planes: F64) -> tuple[float, F64]:
     return float(found[-1]), found[:-1]
 
 
-def _load(net: Network, alike: Symmetry, kind: I64, price: F64) -> F64:
+def _load(net: Network, net_kinds: NetworkKinds, kind: I64, price: F64) -> F64:
     """Return [K] the load on all arcs of each kind if every pair of ranks uses its cheapest path at the given prices."""
     graph = csr_array((price[kind], (net.src, net.dst)), shape=(net.n_nodes, net.n_nodes))
     ends = net.src * net.n_nodes + net.dst
     loads = np.zeros(len(price))
-    for source, count in zip(alike.ranks, alike.ranks_alike, strict=True):
+    for source, count in zip(net_kinds.ranks, net_kinds.ranks_alike, strict=True):
         before = dijkstra(graph, indices=source, return_predecessors=True)[1].astype(np.int64)
         there = np.flatnonzero(before >= 0)
         crossed = np.zeros((net.n_nodes, len(price)))
@@ -152,12 +152,12 @@ def _path_sums(before: I64, crossed: F64) -> F64:
     return crossed
 
 
-def kinds_of_arcs(net: Network, alike: Symmetry) -> I64:
-    """Return [A] the kind of each arc, at most 64 kinds.
+def kinds_of_arcs(net: Network, net_kinds: NetworkKinds) -> I64:
+    """Return [A] the kind of each arc, a number from 0 to 63 at most.
 
     Arcs of one kind look alike by their capacity, their dimension and all that their ends are linked to.
     """
-    label, node = mix(net.capacity, dimensions(net, alike)), net.has_rank.astype(np.int64)
+    label, node = mix(net.capacity, dimensions(net, net_kinds)), net.has_rank.astype(np.int64)
     kind = np.zeros(len(label), np.int64)
     finer, n_before = _number_hashes(mix(label, node[net.src], node[net.dst])), 0
     while n_before < finer.max() + 1 <= _MOST_KINDS:
@@ -173,39 +173,39 @@ def _number_hashes(hashes: I64) -> I64:
     return column(np.unique(hashes, return_inverse=True)[1], np.int64)
 
 
-def all_reduce_by_trees(net: Network, symmetry: Symmetry) -> float:
+def all_reduce_by_trees(net: Network, net_kinds: NetworkKinds) -> float:
     """Return the time of an all_reduce by the best trees, if each rank's buffer is one block.
 
     Trees to each rank add up the buffers, and trees from each rank spread the sum; the block is divided over all these trees.
     The time is in blocks per unit of capacity; `Network.seconds` turns it into seconds for each byte of the buffer.
     """
-    hops, hop_kind = _hops(net, symmetry)
-    equal, (at_most, most) = _conservation_rows(net, symmetry, hops, hop_kind), _at_most(net, symmetry, hop_kind)
+    hops, hop_kind = _hops(net, net_kinds)
+    equal, (at_most, most) = _conservation_rows(net, net_kinds, hops, hop_kind), _at_most(net, net_kinds, hop_kind)
     cost = np.zeros(equal.shape[1])
-    cost[: len(symmetry.ranks)] = -symmetry.ranks_alike.astype(np.float64)
+    cost[: len(net_kinds.ranks)] = -net_kinds.ranks_alike.astype(np.float64)
     found = solve(cost, (at_most, most), (equal, np.zeros(equal.shape[0]))).x
     return 1 / float(-cost @ found)
 
 
-def _hops(net: Network, symmetry: Symmetry) -> tuple[Network, I64]:
+def _hops(net: Network, net_kinds: NetworkKinds) -> tuple[Network, I64]:
     """Return the network of hops between ranks on which trees are packed, and the kind [P] of each hop."""
     if net.has_rank.all():
         src, dst = net.src, net.dst
     else:
         src, dst = (column(c, np.int64) for c in np.array(list(permutations(np.sort(net.ranks).tolist(), 2))).T)
-    return replace(net, src=src, dst=dst), symmetry.pair_kind(src, dst)
+    return replace(net, src=src, dst=dst), net_kinds.pair_kind(src, dst)
 
 
-def _conservation_rows(net: Network, symmetry: Symmetry, hops: Network, hop_kind: I64) -> csr_array:
+def _conservation_rows(net: Network, net_kinds: NetworkKinds, hops: Network, hop_kind: I64) -> csr_array:
     """Return the conservation rows of the program: flow that enters a node also leaves it, except at its ends.
 
     They cover the trees to and from each rank, and the routes of the hops. Their variables are y, the out-trees, the in-trees,
     the flows of both, and the routes.
     """
-    kept, routed = ([conservation(each, int(node)) for node in symmetry.ranks] for each in (hops, net))
+    kept, routed = ([conservation(each, int(node)) for node in net_kinds.ranks] for each in (hops, net))
     balance, routes = (block_diag([rows for rows, _ in each], format="csr") for each in (kept, routed))
-    rooted = csr_array(np.concatenate([_root_marks(net, symmetry, nodes) for _, nodes in kept]))
-    begins = zip(symmetry.ranks, routed, strict=True)
+    rooted = csr_array(np.concatenate([_root_marks(net, net_kinds, nodes) for _, nodes in kept]))
+    begins = zip(net_kinds.ranks, routed, strict=True)
     carried = csr_array(np.concatenate([_hop_kinds(hops, hop_kind, int(u), nodes) for u, (_, nodes) in begins]))
     rows = [
         [rooted, None, None, balance, None, None],
@@ -215,11 +215,11 @@ def _conservation_rows(net: Network, symmetry: Symmetry, hops: Network, hop_kind
     return csr_array(block_array(rows, format="csr"))
 
 
-def _root_marks(net: Network, symmetry: Symmetry, nodes: I64) -> F64:
+def _root_marks(net: Network, net_kinds: NetworkKinds, nodes: I64) -> F64:
     """Return [nodes, R] 1 where a node is a rank of that kind and so the root of its trees, else 0."""
-    found = np.zeros((len(nodes), len(symmetry.ranks)))
+    found = np.zeros((len(nodes), len(net_kinds.ranks)))
     at = np.flatnonzero(net.has_rank[nodes])
-    found[at, symmetry.rank_kind[nodes[at]]] = 1
+    found[at, net_kinds.rank_kind[nodes[at]]] = 1
     return found
 
 
@@ -231,12 +231,12 @@ def _hop_kinds(hops: Network, hop_kind: I64, source: int, nodes: I64) -> F64:
     return found
 
 
-def _at_most(net: Network, symmetry: Symmetry, hop_kind: I64) -> tuple[csr_array, F64]:
+def _at_most(net: Network, net_kinds: NetworkKinds, hop_kind: I64) -> tuple[csr_array, F64]:
     """Return the capacity rows of the program and their limits: for the trees on each hop, and for the hops on each link."""
-    n_flows, n_kinds = len(symmetry.ranks) * len(hop_kind), int(hop_kind.max()) + 1
-    of_kind = csr_array((np.ones(n_flows), (np.arange(n_flows), np.tile(hop_kind, len(symmetry.ranks)))), (n_flows, n_kinds))
-    load, capacity = loads(net, symmetry)
-    one, no_rate = eye_array(n_flows, format="csr"), csr_array((n_flows, len(symmetry.ranks)))
+    n_flows, n_kinds = len(net_kinds.ranks) * len(hop_kind), int(hop_kind.max()) + 1
+    of_kind = csr_array((np.ones(n_flows), (np.arange(n_flows), np.tile(hop_kind, len(net_kinds.ranks)))), (n_flows, n_kinds))
+    load, capacity = loads(net, net_kinds)
+    one, no_rate = eye_array(n_flows, format="csr"), csr_array((n_flows, len(net_kinds.ranks)))
     rows = [
         [no_rate, -of_kind, None, one, None, None],
         [None, None, -of_kind, None, one, None],

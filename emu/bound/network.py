@@ -42,14 +42,14 @@ class Network:
 
     @property
     def has_rank(self) -> Bool:
-        """Marks [V] of the nodes that have a rank."""
+        """[V] whether each node has a rank."""
         found = np.zeros(self.n_nodes, np.bool_)
         found[self.ranks] = True
         return found
 
     @property
     def leaving(self) -> I64:
-        """The capacity out of each node, [V]."""
+        """[V] the sum of the capacities of the arcs that leave each node."""
         return sums(self.src, self.capacity, self.n_nodes)
 
     @property
@@ -60,7 +60,7 @@ class Network:
         return all(np.array_equal(a, b) for a, b in columns)
 
     def out_of(self, inside: Bool) -> int:
-        """Return the capacity from the nodes of a set [V] to the others."""
+        """Return the sum of the capacities of the arcs from the nodes where `inside` [V] is true to the other nodes."""
         return int(self.capacity[inside[self.src] & ~inside[self.dst]].sum())
 
     def seconds(self, amount_per_capacity: Fraction | float) -> float:
@@ -68,7 +68,7 @@ class Network:
         return float(amount_per_capacity / self.unit_Bps)
 
     def back(self) -> "Network":
-        """Return the network with every arc turned round."""
+        """Return the network with every arc in the opposite direction."""
         return replace(self, src=self.dst, dst=self.src)
 
 
@@ -99,10 +99,10 @@ def sums(index: I64, values: I64, size: int) -> I64:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Symmetry:
-    """The kinds of ranks and arcs of a network.
+class NetworkKinds:
+    """The kinds of ranks and of arcs of a network: those that its symmetry maps bring onto one another are of one kind.
 
-    Ranks, or arcs, are of one kind if the maps bring them onto one another. Without maps, each is a kind of its own.
+    Without maps, each rank and each arc is a kind of its own.
     """
 
     maps: tuple[I64, ...]  # for each map, [V] the image of every node
@@ -118,7 +118,9 @@ class Symmetry:
     def pair_kind(self, src: I64, dst: I64) -> I64:
         """Return [P] the kind of each pair of nodes; pairs that symmetry maps onto one another are of one kind.
 
-        All pairs of a kind must be among the given ones.
+        Args:
+            src: [P] the first node of each pair.
+            dst: [P] the second node. All pairs of a kind must be in the arrays.
         """
         size = 1 + max((int(m.max(initial=0)) for m in (src, dst)), default=0)
         return _kinds(src * size + dst, [image[src] * size + image[dst] for image in self.maps])
@@ -146,8 +148,8 @@ def _image_of(groups: I64, mapped: I64) -> I64 | None:
     return image if np.array_equal(image[groups], mapped) else None
 
 
-def symmetry(net: Network, topology: Topology) -> Symmetry:
-    """Return the symmetry of a network.
+def network_kinds(net: Network, topology: Topology) -> NetworkKinds:
+    """Return the kinds of the ranks and arcs of a network.
 
     Args:
         net: The network of the topology.
@@ -163,7 +165,7 @@ def symmetry(net: Network, topology: Topology) -> Symmetry:
     rank_kind = np.where(net.has_rank, np.searchsorted(first, of_node), -1)
     arcs = _keys(net, net.src, net.dst)
     arc_kind = _kinds(arcs, [_keys(net, image[net.src], image[net.dst]) for image in maps])
-    return Symmetry(tuple(maps), column(np.sort(net.ranks)[kind], np.int64), column(rank_kind, np.int64), arc_kind)
+    return NetworkKinds(tuple(maps), column(np.sort(net.ranks)[kind], np.int64), column(rank_kind, np.int64), arc_kind)
 
 
 def _keys(net: Network, src: I64, dst: I64) -> I64:
@@ -201,23 +203,23 @@ def _steps(net: Network, dims: tuple[int, ...]) -> Iterator[I64]:
 _DOWN = 1 - 2.0**-40  # factor that keeps a sum of floats below the exact sum
 
 
-def price_bound(net: Network, alike: Symmetry, price: F64) -> float:
-    """Return a lower bound of the time of an exchange of one block from each rank to each other.
+def price_bound(net: Network, net_kinds: NetworkKinds, price: F64) -> float:
+    """Return a lower bound, from prices of arcs, of the time in which each rank can send one block to each other.
 
     The time is in blocks per unit of capacity.
 
     Args:
         net: The network.
-        alike: Its symmetry.
+        net_kinds: The kinds of its ranks and arcs.
         price: [A] 0 or more, equal for arcs of one kind.
     """
-    away = least_weights((net.src, net.dst), price, net.n_nodes, alike.ranks[:, None])[:, net.ranks]
-    return float(alike.ranks_alike @ away.sum(axis=1) / (price @ net.capacity)) * _DOWN
+    away = least_weights((net.src, net.dst), price, net.n_nodes, net_kinds.ranks[:, None])[:, net.ranks]
+    return float(net_kinds.ranks_alike @ away.sum(axis=1) / (price @ net.capacity)) * _DOWN
 
 
-def best_simple_price(net: Network, alike: Symmetry) -> float:
+def best_simple_price(net: Network, net_kinds: NetworkKinds) -> float:
     """Return the largest bound of some simple prices: equal shares of every arc, or of the arcs of one dimension."""
-    return max(price_bound(net, alike, price) for price in _prices(net, alike))
+    return max(price_bound(net, net_kinds, price) for price in _prices(net, net_kinds))
 
 
 def count_price_lists(net: Network) -> int:
@@ -226,18 +228,18 @@ def count_price_lists(net: Network) -> int:
     return 1 + (dimensions if dimensions > 1 else 0)
 
 
-def _prices(net: Network, alike: Symmetry) -> Iterator[F64]:
+def _prices(net: Network, net_kinds: NetworkKinds) -> Iterator[F64]:
     """Yield candidate lists of arc prices: the time of a block on each arc, and the same restricted to one dimension."""
     share = 1 / net.capacity
     yield share
-    dimension = dimensions(net, alike)
+    dimension = dimensions(net, net_kinds)
     kinds = np.unique(dimension)
     for kind in kinds if len(kinds) > 1 else ():
         yield np.where(dimension == kind, share, 0.0)
 
 
-def dimensions(net: Network, alike: Symmetry) -> I64:
+def dimensions(net: Network, net_kinds: NetworkKinds) -> I64:
     """Return [A] the dimension of each arc; arcs of one kind get the lowest of their dimensions."""
-    least = np.full(alike.arc_kind.max() + 1, np.iinfo(np.int64).max)
-    np.minimum.at(least, alike.arc_kind, net.dimension)
-    return least[alike.arc_kind]
+    least = np.full(net_kinds.arc_kind.max() + 1, np.iinfo(np.int64).max)
+    np.minimum.at(least, net_kinds.arc_kind, net.dimension)
+    return least[net_kinds.arc_kind]

@@ -16,22 +16,22 @@ _LISTED, _OTHERS = 4, 3
 class ArrivedRequest:
     """A request with its number: the n-th collective of its group, or the n-th message of its sender, receiver and tag."""
 
-    call: RankRequest
-    made: Any  # the caller's key of the call, such as its Work
-    instance: int
+    request: RankRequest
+    ticket: Any  # by which the caller knows the request again: its Work, or with a pace the key of that
+    instance: int  # the number of the request, from 0
 
 
 _Members = dict[int, ArrivedRequest]  # those that have called a collective, by group rank
 
 
-def channel_of(call: RankRequest) -> object:
+def channel_of(request: RankRequest) -> object:
     """Return the key by which both ends of a message match: group, sender, receiver and tag."""
-    ends = (call.rank, call.root) if call.operation == "send" else (call.root, call.rank)
-    return call.group[:2], ends, call.tag
+    ends = (request.rank, request.root) if request.operation == "send" else (request.root, request.rank)
+    return request.group[:2], ends, request.tag
 
 
 class CallMatcher:
-    """The requests of all ranks that have arrived, by number, and the incomplete calls that they belong to.
+    """The requests of all ranks that have arrived, and the calls that still lack the requests of some members.
 
     The object does not depend on how ranks are divided over threads and processes.
     """
@@ -41,55 +41,58 @@ class CallMatcher:
         self._open: defaultdict[object, _Members] = defaultdict(dict)  # collectives that not all members have called
         self._messages: defaultdict[object, deque[ArrivedRequest]] = defaultdict(deque)
 
-    def arrival(self, call: RankRequest, made: Hashable) -> ArrivedRequest:
-        """Return the next request of a rank, with its number."""
-        key = (channel_of(call), call.operation) if call.operation in MESSAGES else (call.group[:2], call.rank)
-        self._made[key] += 1
-        return ArrivedRequest(call, made, self._made[key] - 1)
+    def number_request(self, request: RankRequest, ticket: Hashable) -> ArrivedRequest:
+        """Return a rank's request with its number.
 
-    def arrive(self, arrival: ArrivedRequest) -> Sequence[ArrivedRequest]:
+        Numbers count the rank's requests on one group, or its messages on one channel.
+        """
+        key = (channel_of(request), request.operation) if request.operation in MESSAGES else (request.group[:2], request.rank)
+        self._made[key] += 1
+        return ArrivedRequest(request, ticket, self._made[key] - 1)
+
+    def match(self, arrival: ArrivedRequest) -> Sequence[ArrivedRequest]:
         """Add a request; return all requests of its call if it is now complete (a message's send first), else ().
 
         Raises:
             RunError: Another member made a different request with this number.
         """
-        call = arrival.call
-        if call.operation in MESSAGES:
+        request = arrival.request
+        if request.operation in MESSAGES:
             return self._message(arrival)
-        key = (call.group[:2], arrival.instance)
+        key = (request.group[:2], arrival.instance)
         arrived = self._open[key]
         if arrived:
-            check_agrees(call, next(iter(arrived.values())).call)
-        arrived[call.rank] = arrival
-        if len(arrived) < len(call.group.ranks):
+            check_agrees(request, next(iter(arrived.values())).request)
+        arrived[request.rank] = arrival
+        if len(arrived) < len(request.group.ranks):
             return ()
         del self._open[key]
         return [arrived[rank] for rank in sorted(arrived)]
 
     def _message(self, arrival: ArrivedRequest) -> Sequence[ArrivedRequest]:
-        call = arrival.call
-        waiting = self._messages[call.group[:2], call.root if call.operation == "send" else call.rank, call.tag]
-        other = next((a for a in waiting if _is_pair(a.call, call)), None)
+        request = arrival.request
+        waiting = self._messages[request.group[:2], request.root if request.operation == "send" else request.rank, request.tag]
+        other = next((a for a in waiting if _is_pair(a.request, request)), None)
         if other is None:
             waiting.append(arrival)
             return ()
         waiting.remove(other)
-        pair = (arrival, other) if arrival.call.operation == "send" else (other, arrival)
-        check_message(*(p.call for p in pair))
+        pair = (arrival, other) if arrival.request.operation == "send" else (other, arrival)
+        check_message(*(p.request for p in pair))
         return pair
 
     def story(self, waits: Iterable[tuple[int, object]], others: Iterable[str], ended: Set[int]) -> str:
-        """Return a text about the ranks that wait for others.
+        """Return a text that says which ranks wait for which other ranks, for the error of a deadlock.
 
         Args:
             waits: Pairs of a rank and the key of the request for which it waits.
-            others: Waits for something other than communication, in words; the most likely causes first.
+            others: Texts on waits for something other than communication, such as a lock; the most likely causes first.
             ended: The ranks that have ended.
         """
         open_calls: dict[object, tuple[ArrivedRequest, _Members | None]] = {}
-        open_calls |= {a.made: (a, members) for members in self._open.values() for a in members.values()}
-        open_calls |= {a.made: (a, None) for queue in self._messages.values() for a in queue}
-        asked = Counter(_wait(rank, *open_calls[made]) for rank, made in waits if made in open_calls)
+        open_calls |= {a.ticket: (a, members) for members in self._open.values() for a in members.values()}
+        open_calls |= {a.ticket: (a, None) for queue in self._messages.values() for a in queue}
+        asked = Counter(_wait(rank, *open_calls[ticket]) for rank, ticket in waits if ticket in open_calls)
         outside = Counter(others)
         equal = [*outside.items()]
         listed = [*equal[:_OTHERS], *asked.items(), *equal[_OTHERS:]][:_LISTED]
@@ -122,12 +125,12 @@ def check_message(sent: RankRequest, received: RankRequest) -> None:
 
 
 def _wait(rank: int, arrival: ArrivedRequest, arrived: _Members | None) -> str:
-    call = arrival.call
+    request = arrival.request
     if arrived is None:
-        side = "receive" if call.operation == "send" else "send"
-        peer = "any rank" if call.root == ANY else f"rank {call.group.ranks[call.root]}"
-        missing = f"the {side} of {peer} (tag {call.tag})"
+        side = "receive" if request.operation == "send" else "send"
+        peer = "any rank" if request.root == ANY else f"rank {request.group.ranks[request.root]}"
+        missing = f"the {side} of {peer} (tag {request.tag})"
     else:
-        absent = [r for i, r in enumerate(call.group.ranks) if i not in arrived]
+        absent = [r for i, r in enumerate(request.group.ranks) if i not in arrived]
         missing = f"rank {rank_list(absent)}"
-    return f"rank {rank} waits in {call.describe()} on {group_name(call)}, call {arrival.instance + 1}, for {missing}"
+    return f"rank {rank} waits in {request.describe()} on {group_name(request)}, call {arrival.instance + 1}, for {missing}"

@@ -90,7 +90,7 @@ def end_all(but: Collection[psutil.Process] = (), grace_s: float = _GRACE_S) -> 
 
 
 def _descendants(but: Collection[psutil.Process]) -> set[psutil.Process]:
-    """Return the living descendants, and reap those that have ended."""
+    """Return the living processes that this process or its children have started, and reap those that have ended."""
     while True:
         found = set[psutil.Process]()
         try:

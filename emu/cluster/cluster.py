@@ -10,9 +10,9 @@ import numpy as np
 from emu.arrays import I64
 from emu.backend.executor.executor import Buffers, execute
 from emu.backend.executor.wire import GlooWire
-from emu.backend.rank.count import pause_counting
-from emu.backend.rank.notes import Notes, merge
+from emu.backend.rank.operator_counter import pause_counting
 from emu.backend.rank.rank_requests import ANY, RankRequest, dtype_name
+from emu.backend.rank.recorded_events import RecordedEvents, merge
 from emu.cluster.pace.timeliness import NOT_LATE, Lateness
 from emu.cluster.rank_failure import RankExit
 from emu.cluster.rank_state.rank_state import RankState
@@ -66,22 +66,22 @@ class Ranks(ABC):
         """Return the streams to which a rank prints, or None for the streams of this process."""
 
 
-Make = Callable[[Sequence[RankState]], Ranks]
-Program = Callable[[Make], list[Any]]  # runs on ranks that `Make` makes with further state of each rank
+RankFactory = Callable[[Sequence[RankState]], Ranks]
+JobProgram = Callable[[RankFactory], list[Any]]  # runs on ranks that the factory makes, with further state of each rank
 
 
-class ProgramResult(NamedTuple):
+class JobResult(NamedTuple):
     """The result of a program on all ranks of a job, or on the ranks of one process."""
 
     values: list[Any]  # in rank order; empty if a rank exited with a code, or failed
-    notes: Sequence[Notes]
-    left: RankExit | None = None
-    how: str = "done"  # of one process: or "failed"
+    recorded_events: Sequence[RecordedEvents]  # of each rank, in rank order
+    exit: RankExit | None = None  # of a rank that exited with a code
+    status: str = "done"  # of one process: "done" or "failed"
     late: Lateness = NOT_LATE  # of one process
 
 
 class Cluster(ABC):
-    """A place where jobs run, one after another."""
+    """The means to run the ranks of jobs, one job after another: threads, Ray actors, or fake ranks."""
 
     def run(self, n_ranks: int, choice: Choice, program: Callable[[int], T]) -> list[T]:
         """Run `program(rank)` on every rank, with PyTorch's default group made; return the results in rank order.
@@ -91,18 +91,18 @@ class Cluster(ABC):
             RunError: a rank died or failed, a deadlock, or calls that do not agree; all ranks have been ended.
             SystemExit: a rank exited with a code other than 0.
         """
-        return self.record(n_ranks, choice, program)[0]
+        return self.run_traced(n_ranks, choice, program)[0]
 
-    def record(self, n_ranks: int, choice: Choice, program: Callable[[int], T]) -> tuple[list[T], Trace]:
-        """Run a program as `run` does, and return its results and the trace."""
-        ended = self.perform(n_ranks, choice, on_every_rank(program))
-        if ended.left is not None:
-            raise ended.left
-        return ended.values, merge(ended.notes)
+    def run_traced(self, n_ranks: int, choice: Choice, program: Callable[[int], T]) -> tuple[list[T], Trace]:
+        """Run a program on every rank like `run`, and return its results and the trace of its events."""
+        ended = self.run_job(n_ranks, choice, on_every_rank(program))
+        if ended.exit is not None:
+            raise ended.exit
+        return ended.values, merge(ended.recorded_events)
 
     @abstractmethod
-    def perform(self, n_ranks: int, choice: Choice, program: Program) -> ProgramResult:
-        """Run a program that makes the ranks itself and may exit with a code.
+    def run_job(self, n_ranks: int, choice: Choice, program: JobProgram) -> JobResult:
+        """Run a program that makes the ranks itself, and whose ranks may exit with a code.
 
         Args:
             n_ranks: The number of ranks.
@@ -110,17 +110,17 @@ class Cluster(ABC):
             program: The program.
 
         Returns:
-            The values and the notes (recorded events) of the ranks.
+            The values and the recorded events of the ranks.
         """
 
 
-def on_every_rank(program: Callable[[int], Any]) -> Program:
+def on_every_rank(program: Callable[[int], Any]) -> JobProgram:
     """Return a program that runs `program(rank)` on every rank, with PyTorch's default group made."""
     return partial(_run_on_every_rank, program)
 
 
-def _run_on_every_rank(program: Callable[[int], Any], make: Make) -> list[Any]:
-    return make(()).run(program)
+def _run_on_every_rank(program: Callable[[int], Any], make_ranks: RankFactory) -> list[Any]:
+    return make_ranks(()).run(program)
 
 
 class Agreement(NamedTuple):
@@ -133,8 +133,8 @@ class Agreement(NamedTuple):
     instance: int = 0  # the number of a message among those of its sender, receiver and tag
 
 
-def agree(choice: Choice, requests: Sequence[RankRequest], instance: int) -> Agreement:
-    """Return the agreed form of a call.
+def settle_call(choice: Choice, requests: Sequence[RankRequest], instance: int) -> Agreement:
+    """Return the agreed form of a call: the sizes of its blocks, and the algorithm that serves it.
 
     Args:
         choice: The choice of algorithms.
@@ -150,7 +150,7 @@ def agree(choice: Choice, requests: Sequence[RankRequest], instance: int) -> Agr
         return Agreement(size, np.array([size]), None, first.rank, instance)
     what = operation(first.operation, len(first.group.ranks), first.root)
     request = Request(what.name, first.group.ranks, what.root, size, dtype_name(first.dtype), axis=first.group.axis)
-    return Agreement(size, _block_counts(what, requests), choice.served(request))
+    return Agreement(size, _block_counts(what, requests), choice.algorithm_for(request))
 
 
 def carry_out(agreed: Agreement, requests: Sequence[RankRequest], wire: GlooWire | None = None) -> None:
@@ -163,23 +163,24 @@ def carry_out(agreed: Agreement, requests: Sequence[RankRequest], wire: GlooWire
     """
     with pause_counting():
         if agreed.served is None:
-            _pass_on(requests, wire, agreed.source)
+            _move_message(requests, wire, agreed.source)
         else:
             _execute(agreed, agreed.served, requests, wire)
-        for call in requests:
-            call.deliver()
+        for request in requests:
+            request.deliver()
 
 
-def _pass_on(requests: Sequence[RankRequest], wire: GlooWire | None, source: int) -> None:
+def _move_message(requests: Sequence[RankRequest], wire: GlooWire | None, source: int) -> None:
+    """Execute a send and its receive: copy the data, or send or receive it over the wire."""
     if wire is None:
-        sent, received = sorted(requests, key=lambda call: MESSAGES.index(call.operation))
+        sent, received = sorted(requests, key=lambda request: MESSAGES.index(request.operation))
         received.output.copy_(sent.input)
         return
-    (call,) = requests
-    if call.count and call.operation == "send":
-        wire.send(call.rank, call.root, 0, call.input).wait()
-    elif call.count:
-        wire.receive(source, call.rank, 0, call.output).wait()
+    (request,) = requests
+    if request.count and request.operation == "send":
+        wire.send(request.rank, request.root, 0, request.input).wait()
+    elif request.count:
+        wire.receive(source, request.rank, 0, request.output).wait()
 
 
 def _execute(agreed: Agreement, served: AlgorithmOnDims, requests: Sequence[RankRequest], wire: GlooWire | None) -> None:
@@ -187,41 +188,41 @@ def _execute(agreed: Agreement, served: AlgorithmOnDims, requests: Sequence[Rank
     what = operation(first.operation, n, first.root)
     chosen = schedule(what.name, served.algorithm, n, what.root, served.dims)
     buffers = {c.rank: Buffers(c.input, c.output) for c in requests}
-    execute(chosen, what, buffers, counts=agreed.counts, reduce=first.reduce, wire=wire, marked=first.marked)
+    execute(chosen, what, buffers, counts=agreed.counts, reduce=first.reduce, wire=wire, fill_scratch=first.fill_scratch)
 
 
 def _block_counts(what: Operation, requests: Sequence[RankRequest]) -> I64:
     """Return [B] the elements of each block as the members state them; 0 for blocks of unknown size."""
     counts = np.full(what.n_blocks, -1, np.int64)
-    for i, call in enumerate(requests):
-        if i and call.known is requests[i - 1].known:
+    for i, request in enumerate(requests):
+        if i and request.known is requests[i - 1].known:
             continue
-        block, count = call.known
+        block, count = request.known
         stated = counts[block]
         differs = np.flatnonzero((stated >= 0) & (stated != count))
         if len(differs):
             at = differs[0]
             other = next(c for c in requests[:i] if block[at] in c.known.block)
             raise RunError(
-                f"mismatch on {group_name(call)}: block {block[at]} of {what.n_blocks} has {count[at]} elements in "
-                f"{call.describe()} of rank {call.global_rank}, and {stated[at]} in {other.describe()} of rank "
+                f"mismatch on {group_name(request)}: block {block[at]} of {what.n_blocks} has {count[at]} elements in "
+                f"{request.describe()} of rank {request.global_rank}, and {stated[at]} in {other.describe()} of rank "
                 f"{other.global_rank}; make the sizes agree"
             )
         counts[block] = count
     return np.maximum(counts, 0)
 
 
-def check_agrees(call: RankRequest, first: RankRequest) -> None:
+def check_agrees(request: RankRequest, first: RankRequest) -> None:
     """Check that a request fits the request of the first member to arrive.
 
     Raises:
         RunError: another operation, root, reduce operation, dtype, or (where sizes must be equal) size.
     """
-    same = (call.name, call.root, call.reduce, call.dtype) == (first.name, first.root, first.reduce, first.dtype)
-    if same and (call.operation not in _EQUAL_SIZES or call.count == first.count):
+    same = (request.name, request.root, request.reduce, request.dtype) == (first.name, first.root, first.reduce, first.dtype)
+    if same and (request.operation not in _EQUAL_SIZES or request.count == first.count):
         return
     raise RunError(
-        f"mismatch on {group_name(call)}: rank {call.global_rank} calls {call.describe()}, "
+        f"mismatch on {group_name(request)}: rank {request.global_rank} calls {request.describe()}, "
         f"rank {first.global_rank} {first.describe()}; every rank must make the same calls in the same order"
     )
 
@@ -229,8 +230,8 @@ def check_agrees(call: RankRequest, first: RankRequest) -> None:
 _EQUAL_SIZES = frozenset({"all_reduce", "broadcast", "reduce", "all_gather", "reduce_scatter"})
 
 
-def group_name(call: RankRequest) -> str:
+def group_name(request: RankRequest) -> str:
     """Return the group's name in messages: its axis and its ranks."""
-    ranks = call.group.ranks
+    ranks = request.group.ranks
     listed = ", ".join(map(str, ranks)) if len(ranks) <= 8 else f"{ranks[0]}, {ranks[1]}, ... {ranks[-1]}"
-    return f"group {call.group.axis or call.group.name} (ranks {listed})"
+    return f"group {request.group.axis or request.group.name} (ranks {listed})"

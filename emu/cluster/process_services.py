@@ -31,39 +31,42 @@ profiler: Any = _profiler  # neither exports nor types what is used here
 Library: Any = _Library
 
 
-def no_services() -> dict[str, Any]:
-    """Return the services of a thread that belongs to no rank: no spawned processes, signal handlers or exit functions."""
+def initial_services() -> dict[str, Any]:
+    """Return the services that a rank, or a thread without one, has at first: no spawned processes, handlers or exits."""
     return {"rank": None, "spawned": None, "handlers": {}, "exits": []}
 
 
-def process_replacements(on_thread: RankLocal) -> Iterator[Replacement]:
-    """Yield the replacements that hold while ranks run.
+def process_replacements(rank_services: RankLocal) -> Iterator[Replacement]:
+    """Yield the functions of PyTorch and Python that are replaced while ranks run as threads.
+
+    Each comes as the module, the name and the new value. A new function finds the rank of the thread that calls it, so that
+    profilers, signals and exit functions are the rank's own.
 
     Args:
-        on_thread: The services of the calling thread's rank.
+        rank_services: The services of each rank; an attribute of it is that of the calling thread's rank.
     """
-    yield from _profiles(on_thread)
-    yield from _operators(on_thread)
-    yield from _signals(on_thread)
+    yield from _profiles(rank_services)
+    yield from _operators(rank_services)
+    yield from _signals(rank_services)
     yield torch, "compile", _uncompiled(torch.compile)
     yield torch, "set_num_interop_threads", lambda _: None  # a rank computes on one thread, and PyTorch takes no second call
-    yield atexit, "register", _register(on_thread)
-    yield os, "_exit", _exit(on_thread)
+    yield atexit, "register", _register(rank_services)
+    yield os, "_exit", _exit(rank_services)
 
 
-def leave(on_thread: RankLocal) -> None:
-    """Run the exit functions of this thread's rank, the last first."""
-    for do in reversed(on_thread.exits):
+def run_exit_functions(rank_services: RankLocal) -> None:
+    """Run the functions that this thread's rank has registered with `atexit`, the last first."""
+    for do in reversed(rank_services.exits):
         do()
 
 
-def _profiles(on_thread: RankLocal) -> Iterator[Replacement]:
+def _profiles(rank_services: RankLocal) -> Iterator[Replacement]:
     """Yield replacements that allow only one profiler at a time, because two would crash PyTorch."""
     recorded: list[int | None] = []
 
     def begins(original: Callable[..., Any]) -> Callable[..., Any]:
         def begin(*args: Any, **kwargs: Any) -> Any:
-            rank = on_thread.rank
+            rank = rank_services.rank
             if recorded and recorded[0] != rank:
                 raise RunError(
                     f"profiler: rank {rank} starts a profile while one of rank {recorded[0]} is being taken; the ranks share a "
@@ -88,12 +91,12 @@ def _profiles(on_thread: RankLocal) -> Iterator[Replacement]:
 _KNOWN_LIBRARY = SimpleNamespace(define=lambda *_: None, reset=lambda: None)
 
 
-def _operators(on_thread: RankLocal) -> Iterator[Replacement]:
+def _operators(rank_services: RankLocal) -> Iterator[Replacement]:
     """Yield replacements that register an operator only once if all ranks register it at the same line."""
     first: dict[object, int] = {}
 
     def is_known(kind: str, name: str, key: str) -> bool:
-        rank, line = on_thread.rank, caller()
+        rank, line = rank_services.rank, caller()
         return rank is not None and line is not None and first.setdefault((kind, name, key, line), rank) != rank
 
     def library(kind: str, name: str, key: str, *where: Any) -> Any:
@@ -116,19 +119,19 @@ def _operators(on_thread: RankLocal) -> Iterator[Replacement]:
         yield Library, name, unless_known(getattr(Library, name))
 
 
-def _signals(on_thread: RankLocal) -> Iterator[Replacement]:
+def _signals(rank_services: RankLocal) -> Iterator[Replacement]:
     """Yield replacements that store a rank's signal handlers without using them, except in a forked process."""
     original, handler_of, process = signal.signal, signal.getsignal, os.getpid()
 
     def handle(number: Any, handler: Any) -> Any:
-        if on_thread.rank is None or os.getpid() != process:
+        if rank_services.rank is None or os.getpid() != process:
             return original(number, handler)
         before = kept(number)
-        on_thread.handlers[number] = handler
+        rank_services.handlers[number] = handler
         return before
 
     def kept(number: Any) -> Any:
-        return on_thread.handlers.get(number, handler_of(number))
+        return rank_services.handlers.get(number, handler_of(number))
 
     yield signal, "signal", handle
     yield signal, "getsignal", kept
@@ -144,25 +147,25 @@ def _uncompiled(original: Callable[..., Any]) -> Callable[..., Any]:
     return compile_
 
 
-def _register(on_thread: RankLocal) -> Callable[..., Any]:
+def _register(rank_services: RankLocal) -> Callable[..., Any]:
     """Return a replacement of `atexit.register` that runs a script's exit functions when its rank ends."""
     original = atexit.register
 
     def register(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        if on_thread.rank is None or not is_called_by_user():
+        if rank_services.rank is None or not is_called_by_user():
             return original(function, *args, **kwargs)
-        on_thread.exits.append(lambda: function(*args, **kwargs))
+        rank_services.exits.append(lambda: function(*args, **kwargs))
         return function
 
     return register
 
 
-def _exit(on_thread: RankLocal) -> Callable[[int], None]:
+def _exit(rank_services: RankLocal) -> Callable[[int], None]:
     """Return a replacement of `os._exit` that ends only the calling rank, or a forked process."""
     original, process = os._exit, os.getpid()
 
     def leave_now(status: int) -> None:
-        if on_thread.rank is None or os.getpid() != process:
+        if rank_services.rank is None or os.getpid() != process:
             original(status)
         raise HardExit(status)
 
@@ -173,8 +176,8 @@ _ENDED = SimpleNamespace(join=lambda *_, **__: True)  # the processes of a spawn
 
 
 @contextmanager
-def _process(rank: int) -> Iterator[None]:
-    """Give a rank the random generators of a new process, and destroy its remaining process groups afterwards."""
+def _fresh_process_state(rank: int) -> Iterator[None]:
+    """Give a rank the random generators of a new process in the context, and destroy its process groups afterwards."""
     generators = Generators()
     before = generators.save()
     generators.load(generators.of(rank))
@@ -184,7 +187,7 @@ def _process(rank: int) -> Iterator[None]:
     generators.load(before)
 
 
-def spawn_replacements(on_thread: RankLocal, n_ranks: int) -> Iterator[Replacement]:
+def spawn_replacements(rank_services: RankLocal, n_ranks: int) -> Iterator[Replacement]:
     """Yield the replacement of `torch.multiprocessing.spawn`.
 
     In a script that is started once, each rank is one process of it.
@@ -195,18 +198,18 @@ def spawn_replacements(on_thread: RankLocal, n_ranks: int) -> Iterator[Replaceme
     def spawn(
         fn: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: int = 1, join: bool = True, *how: Any, **named: Any
     ) -> Any:
-        rank = on_thread.rank
+        rank = rank_services.rank
         if rank is None:
             return original(fn, args, nprocs, join, *how, **named)
         if nprocs > n_ranks:
             raise RunError(f"spawn: the script starts {nprocs} processes, and there are {n_ranks} ranks; take --ranks {nprocs}")
         if rank < nprocs:
-            on_thread.spawned = nprocs
+            rank_services.spawned = nprocs
             try:
-                with _process(rank):
+                with _fresh_process_state(rank):
                     fn(rank, *args)
             finally:
-                on_thread.spawned = None
+                rank_services.spawned = None
         return None if join else _ENDED
 
     yield processes, "spawn", spawn

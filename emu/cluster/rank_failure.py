@@ -48,7 +48,10 @@ class RankExit(SystemExit):
 
     @property
     def story(self) -> str:
-        """The exit in words; a text that the program gave to `sys.exit` counts as code 1."""
+        """A phrase on how the rank's program exited, with its code.
+
+        A text that the program gave to `sys.exit` counts as code 1.
+        """
         code = self.code if isinstance(self.code, int) else 1
         return f"rank {self.rank} left with exit code {code}{self.at}" + (f"; {self.others}" if self.others else "")
 
@@ -95,7 +98,10 @@ def takes_precedence(new: BaseException, old: BaseException | None) -> bool:
 
 
 def _failure_key(error: BaseException) -> object:
-    """Return a value that is equal for failures of different ranks at one line in one way."""
+    """Return a key by which equal failures of several ranks are counted together.
+
+    It is the line for an exit, and the attribute `alike` for other errors.
+    """
     return ("exit", error.at) if isinstance(error, RankExit) else getattr(error, "alike", None)
 
 
@@ -162,7 +168,7 @@ def report_termination() -> AbstractContextManager[None]:
 
 
 def announce_rank(rank: int) -> None:
-    """Write that the calling thread is a rank."""
+    """Write into the file of last words that the calling thread is this rank."""
     for file in _outputs:
         os.write(file, f"rank {rank} is {threading.get_ident():#018x}\n".encode())
 
@@ -183,17 +189,17 @@ def parse_last_words(words: str) -> FatalSignal | None:
 
 
 def ranks_in_words(ranks: Collection[int]) -> str:
-    """Return the ranks of one process in words."""
+    """Return a phrase such as `ranks 0, 1` on the ranks of one process."""
     return f"rank {min(ranks)}" if len(ranks) == 1 else f"ranks {min(ranks)} to {max(ranks)}"
 
 
 def death_in_words(fatal: FatalSignal | None, doing: Mapping[int, str], others: str = "") -> str:
-    """Return the end of a process in words.
+    """Return a sentence on a process that a signal has ended.
 
     Args:
-        fatal: The end by its last words; None: it left none, as when it is killed.
-        doing: For each of its ranks, what it was last known to do; "" if nothing is known.
-        others: The waits of other ranks, in words.
+        fatal: The signal, from the last words of the process; None: it left no last words, as when it is killed.
+        doing: For each of its ranks, a text on what it was last known to do; "" if nothing is known.
+        others: A text on the waits of other ranks.
     """
     how = "died without a word, as where SIGKILL ends it" if fatal is None else f"was ended by {fatal.name}"
     at: Mapping[int, str] = {} if fatal is None else fatal.at
@@ -208,7 +214,12 @@ def death_in_words(fatal: FatalSignal | None, doing: Mapping[int, str], others: 
 
 
 def own_death_in_words(name: str, words: str) -> str:
-    """Return a sentence on the end of a process that ran ranks as threads: the signal, and its last words."""
+    """Return a sentence on the end of a process that ran ranks as threads.
+
+    Args:
+        name: The name of the signal that ended the process.
+        words: The text that the process wrote as it died, with the signal, the ranks and their lines of code; it may be empty.
+    """
     fatal = parse_last_words(words) or FatalSignal(name)
     ranks = {int(rank): "" for rank, _ in _RANK.findall(words)}
     return death_in_words(fatal, ranks) if ranks else f"the process of the command was ended by {fatal.name}"

@@ -20,13 +20,19 @@ import torch
 import torch.distributed as dist
 from torch.distributed import device_mesh, distributed_c10d
 
-from emu.backend.rank.notes import merge
 from emu.backend.rank.record import end_before
+from emu.backend.rank.recorded_events import merge
 from emu.cluster.child_processes import end_children
-from emu.cluster.cluster import Cluster, Make, Ranks
+from emu.cluster.cluster import Cluster, RankFactory, Ranks
 from emu.cluster.npu.npu import UNNAMED, Npu
 from emu.cluster.npu.npu_emulation import emulate_npus
-from emu.cluster.process_services import guard_connections, leave, no_services, process_replacements, spawn_replacements
+from emu.cluster.process_services import (
+    guard_connections,
+    initial_services,
+    process_replacements,
+    run_exit_functions,
+    spawn_replacements,
+)
 from emu.cluster.rank_failure import HardExit, RankExit
 from emu.cluster.rank_state.rank_state import Replacement, Settings, replace_attributes
 from emu.cluster.rank_state.script_state import Environment, Main, Modules, standard_streams
@@ -45,63 +51,68 @@ _FOLDER = (os.getcwd, os.chdir)  # from which relative paths start
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A script with all settings of its run; it is a `Program`, and can be sent to other processes.
+    """A script with all settings of its run; it is a `JobProgram`, and can be sent to other processes.
 
     Args:
         source: The text of the script.
         argv: Its arguments.
         folder: The folder from which its relative paths start.
-        hidden: Packages of Emu whose names the script may use for its own modules.
+        shadowed_packages: Packages of Emu whose names the script may use for its own modules.
         npu: The device that the name `cuda` stands for; None: a script that asks for `cuda` is refused.
-        heard: The ranks whose output is shown; None: all.
+        shown_ranks: The ranks whose output is shown; None: all.
         lost: Ranks that are lost before the end.
     """
 
     source: ScriptSource
     argv: tuple[str, ...]
     folder: Path
-    hidden: tuple[str, ...]
+    shadowed_packages: tuple[str, ...]
     npu: Npu | None = UNNAMED
-    heard: frozenset[int] | None = None
+    shown_ranks: frozenset[int] | None = None
     lost: tuple[RankLoss, ...] = ()
 
     @staticmethod
     def of(
-        source: ScriptSource, argv: Sequence[str], hide: Sequence[str], npu: Npu | None, heard: Collection[int] | None
+        source: ScriptSource,
+        argv: Sequence[str],
+        shadowed_packages: Sequence[str],
+        npu: Npu | None,
+        shown_ranks: Collection[int] | None,
     ) -> "Script":
         """Return the script of a text; the arguments are those of `run_script`."""
-        hidden = (*(point.value for point in entry_points(group="emu.catalogue")), *hide)
-        return Script(source, tuple(argv), Path.cwd(), hidden, npu, None if heard is None else frozenset(heard))
+        shadowed = (*(point.value for point in entry_points(group="emu.catalogue")), *shadowed_packages)
+        shown = None if shown_ranks is None else frozenset(shown_ranks)
+        return Script(source, tuple(argv), Path.cwd(), shadowed, npu, shown)
 
     @property
     def meta(self) -> tuple[tuple[str, str], ...]:
         """The entries of a trace's meta that name the script."""
         return ((COMMAND, "run"), ("script", self.source.name), ("torch", str(torch.__version__)))
 
-    def __call__(self, make: Make) -> list[None]:
+    def __call__(self, make_ranks: RankFactory) -> list[None]:
         """Run the script on every rank of this process, then end the processes that the ranks have started."""
         with end_children():
-            return self._run(make)
+            return self._run(make_ranks)
 
-    def _run(self, make: Make) -> list[None]:
+    def _run(self, make_ranks: RankFactory) -> list[None]:
         source = self._source_here()
         code = compile(source.text, str(source.file), "exec")
-        main, modules, (streams, levels) = Main(source.file), Modules(source.root, self.hidden), standard_streams()
-        cluster = make((main, Environment(), Settings([_FOLDER]), streams, levels, modules))
-        launched = _launch_context(source, self.argv, cluster.n_ranks, cluster, self.hidden, self.npu)
-        with launched as on_thread, streams.watched(), modules.watched(), source.shown():
+        main, modules, (streams, levels) = Main(source.file), Modules(source.root, self.shadowed_packages), standard_streams()
+        ranks = make_ranks((main, Environment(), Settings([_FOLDER]), streams, levels, modules))
+        launched = _launch_context(source, self.argv, ranks, self.shadowed_packages, self.npu)
+        with launched as rank_services, streams.watched(), modules.watched(), source.shown():
 
             def program(rank: int) -> None:
-                on_thread.rank = rank
+                rank_services.rank = rank
                 for loss in (each for each in self.lost[::-1] if each.rank == rank):
                     end_before(loss.step, LostError(str(loss)))
-                with self._output_of(cluster, rank):
-                    if _runs_to_its_end(code, _main_names(source, main.of(rank))):
-                        cluster.await_threads()
-                        leave(on_thread)
+                with self._output_of(ranks, rank):
+                    if _exec_script(code, _main_names(source, main.of(rank))):
+                        ranks.await_threads()
+                        run_exit_functions(rank_services)
 
             try:
-                return cluster.run_bare(program)
+                return ranks.run_bare(program)
             finally:
                 main.end()
 
@@ -117,12 +128,15 @@ class Script:
         raise InputError(f"run: {where}; run from the script's own folder, which Ray brings, or share the disk")
 
     @contextmanager
-    def _output_of(self, cluster: Ranks, rank: int) -> Iterator[None]:
-        """Send the output of a rank to the cluster's stream for it, or drop it if that rank is not shown."""
+    def _output_of(self, ranks: Ranks, rank: int) -> Iterator[None]:
+        """Send the stdout and stderr of a rank to the streams that the ranks have for it.
+
+        The output is dropped if the rank is not one of those that are shown.
+        """
         with ExitStack() as streams:
-            if self.heard is not None and rank not in self.heard:
+            if self.shown_ranks is not None and rank not in self.shown_ranks:
                 sys.stdout = sys.stderr = streams.enter_context(open(os.devnull, "w"))  # noqa: PTH123
-            elif (found := cluster.streams(rank)) is not None:
+            elif (found := ranks.streams(rank)) is not None:
                 sys.stdout, sys.stderr = (streams.enter_context(stream) for stream in found)
             yield
 
@@ -133,9 +147,9 @@ def run_script(
     n_ranks: int,
     choice: Choice | None = None,
     *,
-    hide: Sequence[str] = (),
+    shadowed_packages: Sequence[str] = (),
     npu: Npu | None = UNNAMED,
-    heard: Collection[int] | None = None,
+    shown_ranks: Collection[int] | None = None,
     cluster: Cluster | None = None,
 ) -> tuple[Trace, int]:
     """Run a Python script on every rank; return the trace and the script's exit code.
@@ -145,16 +159,16 @@ def run_script(
         argv: Its arguments.
         n_ranks: The number of ranks, WORLD_SIZE in the script.
         choice: The choice of algorithms.
-        hide: Packages of the caller whose names the script may use for its own modules; the catalogue's are always hidden.
+        shadowed_packages: Packages of the caller whose names the script may use for its own modules, besides the catalogue's.
         npu: The device that the name `cuda` means; None: a script that asks for `cuda` is refused.
-        heard: The ranks whose output is shown; None: all.
+        shown_ranks: The ranks whose output is shown; None: all.
         cluster: The cluster that runs the ranks; None: threads of this process.
 
     Raises:
         InputError: the script cannot be read or is not Python.
         RunError: a rank failed (its own exception is the cause), a deadlock, or calls that do not agree.
     """
-    return run_loaded_script(Script.of(read_source(path), argv, hide, npu, heard), n_ranks, choice, cluster)
+    return run_loaded_script(Script.of(read_source(path), argv, shadowed_packages, npu, shown_ranks), n_ranks, choice, cluster)
 
 
 def run_loaded_script(
@@ -165,12 +179,12 @@ def run_loaded_script(
     Raises:
         RunError: See `run_script`; a LostError if a rank is lost.
     """
-    performed = (cluster or LocalCluster()).perform(n_ranks, choice or Choice(), script)
-    return merge(performed.notes, script.meta), 0 if performed.left is None else exit_code(performed.left)
+    ended = (cluster or LocalCluster()).run_job(n_ranks, choice or Choice(), script)
+    return merge(ended.recorded_events, script.meta), 0 if ended.exit is None else report_exit(ended.exit)
 
 
-def _runs_to_its_end(code: CodeType, names: dict[str, Any]) -> bool:
-    """Run a script; return False if it left by `os._exit`, which skips Python's clean-up.
+def _exec_script(code: CodeType, names: dict[str, Any]) -> bool:
+    """Execute a script to its end; return False if it left by `os._exit`, which skips Python's clean-up.
 
     Raises:
         SystemExit: the script left with a code other than 0.
@@ -193,8 +207,8 @@ def _main_names(source: ScriptSource, main: ModuleType) -> dict[str, Any]:
     return main.__dict__
 
 
-def exit_code(left: RankExit) -> int:
-    """Return the exit code of a rank as Python would, and log the rank; a text goes to stderr."""
+def report_exit(left: RankExit) -> int:
+    """Log the exit of a rank, print its text to stderr if it has one, and return the exit code that Python would."""
     if not isinstance(left.code, int):
         print(left.code, file=sys.stderr)  # noqa: T201 - what Python does with sys.exit("why")
     _log.info("%s", left.story)
@@ -203,21 +217,21 @@ def exit_code(left: RankExit) -> int:
 
 @contextmanager
 def _launch_context(
-    source: ScriptSource, argv: Sequence[str], n_ranks: int, cluster: Ranks, hidden: Sequence[str], npu: Npu | None
+    source: ScriptSource, argv: Sequence[str], ranks: Ranks, shadowed_packages: Sequence[str], npu: Npu | None
 ) -> Iterator[RankLocal]:
     """Set up everything that torchrun would set up for a script, and undo it at the end of the context."""
-    on_thread = RankLocal(no_services)
-    init = _init(cluster, n_ranks, on_thread)
+    rank_services, n_ranks = RankLocal(initial_services), ranks.n_ranks
+    init = _init(ranks, rank_services)
     launched = ((module, "init_process_group", init) for module in (dist, distributed_c10d, device_mesh))
     with replace_attributes(*launched), emulate_npus(npu, n_ranks), guard_connections():
-        changed = (*group_replacements(), *process_replacements(on_thread), *spawn_replacements(on_thread, n_ranks))
+        changed = (*group_replacements(), *process_replacements(rank_services), *spawn_replacements(rank_services, n_ranks))
         words, folders = ["-" if source.is_stdin else str(source.file), *argv], [str(source.root), *sys.path]
         with (
             replace_attributes(*changed, (sys, "argv", words), (sys, "path", folders)),
             _environment(n_ranks),
-            _free_names(hidden),
+            _free_names(shadowed_packages),
         ):
-            yield on_thread
+            yield rank_services
 
 
 @contextmanager
@@ -234,8 +248,8 @@ def _environment(n_ranks: int) -> Iterator[None]:
         os.environ.update(before)
 
 
-def _init(cluster: Ranks, n_ranks: int, on_thread: RankLocal) -> Callable[..., None]:
-    """Return the replacement of `init_process_group`, which makes the cluster's group whatever backend the script asks for."""
+def _init(ranks: Ranks, rank_services: RankLocal) -> Callable[..., None]:
+    """Return the replacement of `init_process_group`, which makes Emu's group whatever backend the script asks for."""
 
     def init_process_group(
         backend: str | None = None,
@@ -246,13 +260,13 @@ def _init(cluster: Ranks, n_ranks: int, on_thread: RankLocal) -> Callable[..., N
         *args: object,
         **kwargs: object,
     ) -> None:
-        n = on_thread.spawned or n_ranks
-        for name, got, given in (("world_size", world_size, n), ("rank", rank, on_thread.rank)):
+        n = rank_services.spawned or ranks.n_ranks
+        for name, got, given in (("world_size", world_size, n), ("rank", rank, rank_services.rank)):
             if got not in (-1, given):
                 raise RunError(
                     f"init_process_group: {name} must be {given} on this rank, got {got}; take it from the environment"
                 )
-        cluster.join(on_thread.rank, n)
+        ranks.join(rank_services.rank, n)
 
     return init_process_group
 
@@ -279,7 +293,7 @@ def _new_group() -> Callable[..., Any]:
 
 
 def _monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bool = False) -> None:
-    """Block until all ranks have called it; unlike PyTorch's own function, it works with any backend."""
+    """Block until all ranks of a group have called it; it works with any backend, and `timeout` has no effect."""
     of: Any = group or distributed_c10d._get_default_group()
     of.monitored_barrier(timeout, wait_all_ranks)
 
@@ -292,7 +306,7 @@ def _split_group(
     group_desc: Any = None,
     backend: object = None,
 ) -> Any:
-    """Return the caller's part of a split group, or None; unlike PyTorch's own function, it works with any backend."""
+    """Return the caller's new group after a split of its group, or None if it is in none; it works with any backend."""
     parent: Any = parent_pg or distributed_c10d._get_default_group()
     mine = [ranks for ranks in split_ranks or () if parent.rank() in ranks]
     return parent.split_group(mine[0], timeout, group_desc=group_desc) if mine else None
@@ -316,5 +330,5 @@ def _free_names(packages: Sequence[str]) -> Iterator[None]:
 
 
 def _take_out(packages: Set[str]) -> dict[str, ModuleType]:
-    """Remove packages and all their modules from `sys.modules`, and return them."""
+    """Remove packages and all modules in them from `sys.modules`, and return the removed modules."""
     return {name: sys.modules.pop(name) for name in [*sys.modules] if name.partition(".")[0] in packages}

@@ -35,12 +35,12 @@ class ScriptSource:
 
     @property
     def is_stdin(self) -> bool:
-        """True if it was read from standard input."""
+        """True if the script was read from standard input."""
         return str(self.file) == STDIN
 
     @property
     def name(self) -> str:
-        """The name in reports."""
+        """The name of the script in reports and messages."""
         return "standard input" if self.is_stdin else self.module or self.file.name
 
     @property
@@ -122,12 +122,12 @@ def _spec(name: str) -> ModuleSpec | None:
         if not word or places is None:
             return None
         whole = f"{whole}.{word}" if whole else word
-        spec = PathFinder.find_spec(whole, places) or _by_others(whole, places if "." in whole else None)
+        spec = PathFinder.find_spec(whole, places) or _spec_by_other_finders(whole, places if "." in whole else None)
         places = None if spec is None else spec.submodule_search_locations
     return spec
 
 
-def _by_others(name: str, places: Sequence[str] | None) -> ModuleSpec | None:
+def _spec_by_other_finders(name: str, places: Sequence[str] | None) -> ModuleSpec | None:
     """Return the module spec from other import finders, such as those of editable installs; None if none has it."""
     found = (finder.find_spec(name, places) for finder in sys.meta_path if hasattr(finder, "find_spec"))
     return next((spec for spec in found if spec is not None), None)

@@ -22,7 +22,9 @@ if TYPE_CHECKING:  # it imports this module
     from emu.cluster.strands.strands import Strands
 
 
-_AGAIN_S, _PATIENT_S, _MOST_S = 0.05, 0.3, 1.2  # between looks; until a rank that goes on is told, and is left where it is
+_END_POLL_S = 0.05  # between two looks at a run that is to end
+_END_GRACE_S = 0.3  # without a turn of the baton, after which the exception is raised in threads that go on
+_END_MOST_S = 1.2  # without a turn of the baton, after which such threads are left where they are
 
 
 def end_ranks(work: Callable[[], tuple[int, Sequence[threading.Thread]]], over: Callable[[float], bool]) -> bool:
@@ -37,14 +39,14 @@ def end_ranks(work: Callable[[], tuple[int, Sequence[threading.Thread]]], over: 
     """
     since_s, told = time.monotonic(), frozenset[threading.Thread]()
     before, _ = work()
-    while not over(_AGAIN_S):
+    while not over(_END_POLL_S):
         turns, threads = work()
         late_s = time.monotonic() - since_s
         if turns != before:
             before, since_s = turns, time.monotonic()
-        elif late_s > _MOST_S:
+        elif late_s > _END_MOST_S:
             return False
-        elif late_s > _PATIENT_S:
+        elif late_s > _END_GRACE_S:
             for thread in set(threads) - told:
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(StrandEnd))
             told |= set(threads)
@@ -77,7 +79,7 @@ class Watch:
     @contextmanager
     def runs(self) -> Iterator[None]:
         """Run the watching thread while the context lasts."""
-        thread = threading.Thread(target=self._look, name="watch", daemon=True)
+        thread = threading.Thread(target=self._watch_turns, name="watch", daemon=True)
         thread.start()
         try:
             yield
@@ -85,7 +87,7 @@ class Watch:
             self._over.set()
             thread.join()
 
-    def _look(self) -> None:
+    def _watch_turns(self) -> None:
         while not self._over.wait(_LOOK_S):
             strand, turn = self._strands.running()
             now_s = time.monotonic()
@@ -95,22 +97,22 @@ class Watch:
             elif strand is None:
                 self._see_none(now_s - self._since_s)
             else:
-                self._see(strand, now_s)
+                self._check_turn(strand, now_s)
 
     def _see_none(self, for_s: float) -> None:
-        story, is_for_ever = self._strands.lasts()
+        story, is_for_ever = self._strands.stall_state()
         if story and for_s > SAID_S:
             self._say(f"no rank has gone on for {SAID_S:g} s; {story}" if is_for_ever else story)
         if is_for_ever and for_s > self._patience_s and not has_processes():
             self._fail(0, RunError(f"deadlock: no rank has gone on for {self._patience_s:g} s; {story}"))
 
     def _say(self, what: str) -> None:
-        """Log a text once in a turn of the baton."""
+        """Log a text, at most once while one strand has the baton."""
         if not self._said:
             self._said = True
             _log.info("%s", what)
 
-    def _see(self, strand: Strand, now_s: float) -> None:
+    def _check_turn(self, strand: Strand, now_s: float) -> None:
         spent = processor_time_s(strand.thread)
         if spent - self._spent_s > IDLE_S:
             self._spent_s, self._idle_s = spent, None
@@ -118,8 +120,8 @@ class Watch:
             self._idle_s = now_s
         idle_s = 0.0 if self._idle_s is None else now_s - self._idle_s
         if idle_s > _BLOCKED_S:
-            strand.turns.let_run(strand, self._turn)
-        others = self._strands.others()
+            strand.wait_table.take_baton_from(strand, self._turn)
+        others = self._strands.n_waiting_ranks()
         if others and now_s - self._since_s > SAID_S:  # not sooner: who looks at a thread's frames holds its tensors
             self._tell(strand, others, idle_s)
 
@@ -133,10 +135,10 @@ class Watch:
 
 
 def absence_in_words(what: str, for_s: float, others: int) -> str:
-    """Return a text about a rank for which all others wait.
+    """Return a sentence on a rank for which all other ranks wait.
 
     Args:
-        what: The rank and its activity in words.
+        what: A phrase on the rank and what it does.
         for_s: The seconds for which it has not come back.
         others: The number of ranks that wait.
     """
@@ -149,7 +151,7 @@ class AbsentRank:
 
     Args:
         n_ranks: The number of ranks of the job.
-        ask: A function that asks the process of a rank where the rank is; `is_at` gets the answer.
+        ask: A function that asks the process of a rank where the rank is; `see` gets the answer.
         fail: A function that is called with the error of a rank that waits for ever.
         patience_s: Seconds after which the job fails because of a rank that waits and does nothing else.
     """
@@ -161,12 +163,12 @@ class AbsentRank:
         self._rank, self._said = -1, False
         self._idle: tuple[float, float] | None = None  # since when it has not used the processor, and how long it had by then
 
-    def heard(self, now_s: float) -> None:
+    def restart(self, now_s: float) -> None:
         """Start the wait for an absent rank anew, because a rank has made a request."""
         self._since_s, self._idle, self._said = now_s, None, False
 
     def look(self, here: Set[int], now_s: float) -> None:
-        """Ask where the lowest absent rank is, if the others have waited for it for long.
+        """Ask the process of the lowest absent rank where that rank is, if the other ranks have waited for it for long.
 
         Args:
             here: The ranks that wait or have ended.
@@ -174,14 +176,14 @@ class AbsentRank:
         """
         if here != self._here:
             self._here = frozenset(here)
-            self.heard(now_s)
+            self.restart(now_s)
         absent = set(range(self._n_ranks)) - here
         if here and absent and now_s - self._since_s > SAID_S and now_s - self._asked_s > _ASK_S:
             self._rank, self._asked_s = min(absent), now_s
             self._ask(self._rank)
 
-    def is_at(self, rank: int, sight: Sight, has_processes: bool, now_s: float) -> None:
-        """Log once where an absent rank is, and end the job if the rank has waited for too long.
+    def see(self, rank: int, sight: Sight, has_processes: bool, now_s: float) -> None:
+        """Take a look at an absent rank: log once where it is, and end the job if it has waited for too long.
 
         Args:
             rank: The rank.

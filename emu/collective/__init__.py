@@ -9,7 +9,7 @@ from typing import Any
 
 
 class _Room(ModuleType):
-    """A package object that can also be called like a function."""
+    """A package object that can also be called like a function, such as `emu.collective(...)`."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return the decorator that files a builder: see `emu.collective.algorithm.collective`."""

@@ -27,7 +27,7 @@ _FAR = 64  # an error names numbers of ranks that work up to this distance from 
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
-    """One way to do an operation on any number of ranks; `build(shape)` returns its schedule.
+    """One way to do an operation on any number of ranks, such as ring; it is built for a shape: a number of ranks or a grid.
 
     `build(shape)` returns its schedule. The schedule of a rooted operation has root 0.
     """
@@ -39,7 +39,7 @@ class Algorithm:
     summary: str  # the first line of the builder's docstring
     shapes: Shapes = any_rank_count  # yields the shapes of n ranks that the builder takes, the best first
     default: bool = False  # whether it serves the operation where no choice names another algorithm
-    any_of: Takes | None = None  # says whether the builder takes a shape; None: it takes the shapes that `shapes` lists
+    accepts: Takes | None = None  # says whether the builder takes a shape; None: it takes the shapes that `shapes` lists
     needs_adding: bool = False  # whether it needs switches that add; it is not built for a topology without them
 
     @property
@@ -65,7 +65,7 @@ class Algorithm:
 
     def takes(self, shape: Shape) -> bool:
         """Return whether the algorithm can be built for a shape."""
-        return self.any_of(shape) if self.any_of else shape in self.shapes(ranks_of(shape))
+        return self.accepts(shape) if self.accepts else shape in self.shapes(ranks_of(shape))
 
     def check(self, shape: Shape) -> None:
         """Check that the algorithm can be built for a shape.
@@ -87,9 +87,9 @@ class Algorithm:
         Raises:
             InputError: The shape or the root is invalid, or the algorithm does not take it.
         """
-        return self.stored(shape, root).expand()
+        return self.compact_schedule(shape, root).expand()
 
-    def stored(self, shape: Shape, root: int = 0) -> Schedule:
+    def compact_schedule(self, shape: Shape, root: int = 0) -> Schedule:
         """Return the schedule on a shape without expanding translations: possibly only the rows of rank 0.
 
         Raises:
@@ -173,7 +173,7 @@ def collective(
 
 
 def file_missing(algorithms: Iterable[Algorithm]) -> None:
-    """Register algorithms that the registry lacks, such as a user's own in another process."""
+    """Register algorithms that the registry lacks, such as a user's own that another process has sent."""
     there = dict(ALGORITHMS)
     for each in algorithms:
         if each.key not in there:
@@ -222,11 +222,11 @@ def schedule(operation: str, name: str, n: int, root: int = 0, dims: Grid = ()) 
     Raises:
         InputError: See `algorithm`, `Algorithm.fit` and `Algorithm.schedule`.
     """
-    return stored(operation, name, n, root, dims).expand()
+    return compact_schedule(operation, name, n, root, dims).expand()
 
 
 @cached(_schedule_cache(), key=of_edition, lock=Lock())
-def stored(operation: str, name: str, n: int, root: int = 0, dims: Grid = ()) -> Schedule:
+def compact_schedule(operation: str, name: str, n: int, root: int = 0, dims: Grid = ()) -> Schedule:
     """Return the cached schedule of an algorithm among n ranks, without expanding translations.
 
     If the builder declares translations, only the rows of rank 0 are stored. The arguments are those of `schedule`.
@@ -236,11 +236,14 @@ def stored(operation: str, name: str, n: int, root: int = 0, dims: Grid = ()) ->
     """
     found = algorithm(operation, name)
     check_root(operation, n, root)
-    return found.stored(found.fit(n, dims), root)
+    return found.compact_schedule(found.fit(n, dims), root)
 
 
 class Request(NamedTuple):
-    """One call of a collective by a process group, for which a choice finds an algorithm."""
+    """One call of a collective by a process group, for which a choice finds an algorithm.
+
+    `groups` is the number of groups of the axis that make the same request at the same time.
+    """
 
     operation: str
     ranks: tuple[int, ...]  # global, in group-rank order
@@ -328,7 +331,7 @@ class Choice:
         named = self.by_operation.get(word, AUTO)
         return None if named == AUTO else AlgorithmOnDims(named, self.dims.get(word, ()))
 
-    def served(self, request: Request) -> AlgorithmOnDims:
+    def algorithm_for(self, request: Request) -> AlgorithmOnDims:
         """Return the algorithm that serves a request, with its dims."""
         named = self.named(request)
         if named is not None:
@@ -338,12 +341,12 @@ class Choice:
 
     def schedule(self, request: Request) -> Schedule:
         """Return the schedule that serves a request, with every row stored."""
-        name, dims = self.served(request)
+        name, dims = self.algorithm_for(request)
         return schedule(request.operation, name, len(request.ranks), request.root, dims)
 
 
 def operation_of(asked: str) -> str:
-    """Return the operation in `OPERATION` or `AXIS.OPERATION`."""
+    """Return the operation in a text of the form `OPERATION` or `AXIS.OPERATION`, such as `dp.all_gather`."""
     return asked.rpartition(".")[2]
 
 

@@ -39,7 +39,7 @@ def standard_routing(n: int) -> I64:
 
 
 def check_routing(name: str, experts: ArrayLike) -> I64:
-    """Return the routing as whole numbers, after a check.
+    """Check that each of N ranks sends each of its T tokens to k different ranks, and return the routing as whole numbers.
 
     Args:
         name: The operation, for the message.

@@ -12,7 +12,7 @@ from emu.registry import Registry
 
 @dataclass(frozen=True, slots=True)
 class GroupNetwork:
-    """A process group as a library sees it: its hosts, and the bandwidths within and between them.
+    """The network of a process group as a library such as NCCL sees it: its hosts, and the bandwidths within and between them.
 
     A host is a set of NPUs that stay connected where every NPU keeps only its fastest ports. The other ports are its NIC.
     """
@@ -28,7 +28,7 @@ class GroupNetwork:
 
 @dataclass(frozen=True, slots=True)
 class LibraryChoice:
-    """The choice of a library for one request."""
+    """The algorithm, channels and protocol that a library such as NCCL takes for one request."""
 
     served: AlgorithmOnDims
     told: str  # the choice in the library's own terms: algorithm, protocol, channels

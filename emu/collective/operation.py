@@ -39,20 +39,20 @@ class Operation:
 
     @property
     def have(self) -> I32:
-        """The pairs (rank, block) of what ranks have at the start, [H, 2], sorted."""
+        """[H, 2] the pairs (rank, block) of the blocks that ranks have at the start, sorted."""
         return self.having() if callable(self.having) else self.having
 
     @property
     def want(self) -> I32:
-        """The pairs (rank, block) of what ranks want at the end, [W, 2], sorted."""
+        """[W, 2] the pairs (rank, block) of the blocks that ranks want at the end, sorted."""
         return self.wanting() if callable(self.wanting) else self.wanting
 
     def input_blocks(self, rank: int) -> I32:
-        """Return the blocks that `rank` has at the start, ascending."""
+        """Return the numbers of the blocks that `rank` has at the start, ascending."""
         return self._blocks(rank, wants=False)
 
     def output_blocks(self, rank: int) -> I32:
-        """Return the blocks that `rank` wants, ascending."""
+        """Return the numbers of the blocks that `rank` wants at the end, ascending."""
         return self._blocks(rank, wants=True)
 
     def _blocks(self, rank: int, *, wants: bool) -> I32:
@@ -109,11 +109,11 @@ class Operation:
 
     @property
     def holders(self) -> int:
-        """The number of ranks that have each block."""
+        """The number of ranks that have each block at the start."""
         return len(self.have) // max(1, self.n_blocks)
 
     def digest(self) -> str:
-        """Return a digest; equal operations have equal digests."""
+        """Return a hash of the pairs of ranks and blocks; equal operations have equal digests."""
         return digest((self.name, self.n_ranks, self.n_blocks, self.have, self.want, self.root))
 
 
@@ -177,7 +177,12 @@ def _all_to_all(n: int) -> Operation:
 
 @lru_cache(maxsize=16)
 def _items(n: int, *, of_source: bool) -> I32:
-    """Return the table of all blocks at their sources or at their sinks; block s * n + d goes from rank s to rank d."""
+    """Return the pairs (rank, block) of an all_to_all of n ranks, in which block s * n + d goes from rank s to rank d.
+
+    Args:
+        n: The number of ranks.
+        of_source: True: at the start, when rank s has the block; False: at the end, when rank d has it.
+    """
     rank, other = np.arange(n, dtype=np.int32)[:, None], np.arange(n, dtype=np.int32)
     return _table(rank, rank * n + other if of_source else other * n + rank)
 
@@ -253,7 +258,7 @@ def check_root(name: str, n: int, root: int) -> None:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Slots:
-    """The size of each slot of a schedule in elements, and its place in its block.
+    """The size of each slot of a schedule and its offset in its block, both in elements.
 
     A block is cut at `count * W[j] // W[-1]`, where W is the running sum of the shares. This one formula covers equal, unequal,
     ragged and empty parts.
@@ -270,7 +275,7 @@ def _shares(count: I64 | np.int64, running: I64) -> I64:
     return np.asarray(whole * running + rest * running // running[-1])
 
 
-def cut(block_counts: I64, n_slots: int, shares: Sequence[int] = ()) -> Slots:
+def divide_blocks(block_counts: I64, n_slots: int, shares: Sequence[int] = ()) -> Slots:
     """Return the slots into which a schedule cuts the blocks.
 
     Args:

@@ -21,15 +21,15 @@ U64 = NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True)
 class ScheduleFault:
-    """The place at which a schedule goes wrong."""
+    """The round, the participant and the slot at which a schedule goes wrong."""
 
     round: int  # for a value that is wrong at the end: the last round that writes it, else that carries its slot, else -1
     rank: int
     slot: int
 
     def said(self, n_ranks: int) -> str:
-        """Return the place of the fault as text: its round, its participant and its slot."""
-        return f"round {self.round}: {_place(self.rank, self.slot, n_ranks)}"
+        """Return the fault as text: its round, its participant and its slot; participants from `n_ranks` on are helpers."""
+        return f"round {self.round}: {_slot_text(self.rank, self.slot, n_ranks)}"
 
 
 class ProofError(RunError):
@@ -45,7 +45,10 @@ class ProofError(RunError):
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """The result of a proof, with the size of the schedule that was proved."""
+    """The result of a proof: the rows and rounds of the proved schedule.
+
+    `uniform` says whether every rank that wants a block gets the same bits, in floating point, too.
+    """
 
     n_rows: int
     n_rounds: int
@@ -101,7 +104,7 @@ def final_fault(schedule: Schedule, rank: int, slot: int) -> ScheduleFault:
 
 
 def check_shapes(schedule: Schedule, operation: Operation) -> None:
-    """Check that a schedule has the ranks of an operation, and slots that are parts of its blocks.
+    """Check that a schedule and an operation have the same ranks, and that its slots are equal numbers of parts of all blocks.
 
     Raises:
         ProofError: The ranks differ, or the slots are no multiple of the blocks.
@@ -153,12 +156,14 @@ class _State:
             self.held[target] = self._sum(self.held[target], value, row)
 
     def _fold(self, row: I64, target: I64, value: U64) -> None:
-        """Add values to cells in ascending rank of their senders; a cell's own value counts as sent by its own rank.
+        """Add the values of rows to cells, in ascending rank of the senders.
+
+        The value of a cell itself counts as sent by its own rank.
 
         Args:
             row: The rows that add.
             target: The cell that each row writes.
-            value: The contents that each row brings.
+            value: The contents that each row brings: its contributions and its hash.
         """
         cell, first = np.unique(target, return_index=True)
         own = self.held[cell, -1] != 0
@@ -202,8 +207,9 @@ class _State:
             slot, there = int(wanted.slot[at]), self.held[wanted.cell[at]]
             rank, name = int(wanted.rank[at]), int(self.piece.slots[slot])
             raise ProofError(
-                f"proof: at the end: {_place(rank, name, self.schedule.n_ranks)} holds {self._named(slot, there)}, it must be "
-                f"{self._named(slot, whole[slot])}",
+                f"proof: at the end: {_slot_text(rank, name, self.schedule.n_ranks)} holds "
+                f"{self._contributions_text(slot, there)}, it must be "
+                f"{self._contributions_text(slot, whole[slot])}",
                 final_fault(self.schedule, rank, name),
             )
 
@@ -221,7 +227,7 @@ class _State:
             at = int(other[0])
             rank, name = int(wanted.rank[at]), int(self.piece.slots[wanted.slot[at]])
             raise ProofError(
-                f"proof: at the end: {_place(rank, name, self.schedule.n_ranks)} was summed in another order than on rank "
+                f"proof: at the end: {_slot_text(rank, name, self.schedule.n_ranks)} was summed in another order than on rank "
                 f"{wanted.rank[first[at]]}; every rank must get the same bits in floating point",
                 final_fault(self.schedule, rank, name),
             )
@@ -260,15 +266,15 @@ class _State:
         """Return the error for a row after which a cell has a contribution twice."""
         fault = self._written(row)
         within = int(np.flatnonzero(self.piece.slots == fault.slot)[0])
-        both = f"{self._named(within, there)} and {self._named(within, added)}"
+        both = f"{self._contributions_text(within, there)} and {self._contributions_text(within, added)}"
         return ProofError(f"proof: {fault.said(self.schedule.n_ranks)} sums {both}, it must have each once", fault)
 
     def _written(self, row: int) -> ScheduleFault:
-        """Return the place that a row writes (round, participant, slot), for an error."""
+        """Return the round, the receiver and the slot of a row, for an error."""
         return ScheduleFault(self.schedule.round_of(row), int(self.schedule.dst[row]), int(self.schedule.written_slot[row]))
 
-    def _named(self, slot: int, held: U64) -> str:
-        """Return in words the contributions that a cell holds.
+    def _contributions_text(self, slot: int, held: U64) -> str:
+        """Return a phrase on the contributions that a cell holds.
 
         Args:
             slot: The index of the cell's slot within the batch.
@@ -285,8 +291,8 @@ class _State:
         return " and ".join(words)
 
 
-def _place(rank: int, slot: int, n_ranks: int) -> str:
-    """Return a participant and a slot in words; participants from `n_ranks` on are helpers."""
+def _slot_text(rank: int, slot: int, n_ranks: int) -> str:
+    """Return a phrase on a participant and a slot, such as `rank 3, slot 7`; participants from `n_ranks` on are helpers."""
     return f"{'rank' if rank < n_ranks else 'helper'} {rank}, slot {slot}"
 
 

@@ -31,7 +31,11 @@ class CellValues:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class SlotBatch:
-    """One batch of a schedule's slots, with all their rows, contributions and wanted values."""
+    """One batch of a schedule's slots, with all their rows, contributions and wanted values.
+
+    A cell is a slot of a participant; the cells of a batch are numbered from 0. `given` are the cells that have a value at the
+    start.
+    """
 
     slots: I64  # [k] their numbers in the schedule
     group: I64  # [k] equal for slots that renaming ties together
@@ -88,7 +92,7 @@ class _Cutter:
 
     @staticmethod
     def of(schedule: Schedule, operation: Operation) -> "_Cutter":
-        """Return the cutter of a schedule and its operation."""
+        """Return the object that cuts the slots of a schedule into batches of cells."""
         tied = schedule.slot[:0] if schedule.dst_slot is None else schedule.slot
         group = components(schedule.n_slots + len(schedule.temps), tied, schedule.written_slot[: len(tied)])
         order = np.argsort(group, kind="stable")

@@ -83,7 +83,7 @@ class RowsError(InputError):
 
 @dataclass(frozen=True, slots=True)
 class Sends:
-    """Some rows of one round as columns, which are broadcast against one another."""
+    """Rows of one round as columns: source, destination, slot, channel and more, which are broadcast against one another."""
 
     src: ArrayLike
     dst: ArrayLike
@@ -142,14 +142,14 @@ class Schedule:
     shares: tuple[int, ...] = ()  # relative sizes of the parts of a block; () means equal parts
     helpers: int = 0  # participants that start empty and may add, such as a switch that adds
     temps: tuple[int, ...] = ()  # spare slots: slot K + i has the size of slot temps[i] and is empty at the start
-    translate: tuple[int, ...] = ()  # dims whose translations map it onto itself: only the rows of src 0 are stored
+    translate: tuple[int, ...] = ()  # dims of a grid whose translations make the rows of all ranks from those of rank 0
     slot_digits: int = 1  # with translate: number of leading base-N digits of a slot that are ranks (2 for all_to_all)
 
     def __repr__(self) -> str:
         return f"<Schedule of {self.n_ranks} ranks: {self.n_rounds} rounds, {self.n_rows} slots sent>"
 
     def _repr_html_(self) -> str:
-        """Return its picture, for a notebook."""
+        """Return a picture of the schedule for a notebook, as HTML."""
         return html_of(self)
 
     @staticmethod
@@ -168,7 +168,7 @@ class Schedule:
 
         Raises:
             InputError: A participant, slot or channel is out of range; a rank sends a slot to itself; shares or spare slots fit
-                no slot; translations do not map the schedule onto itself; or there are more than 2**24 rows (with translations
+                no slot; translations do not fit the ranks and slots; or there are more than 2**24 rows (with translations
                 only the rows of rank 0 are stored).
         """
         if n_slots + len(temps) > _INT32:
@@ -183,6 +183,11 @@ class Schedule:
         return schedule
 
     @property
+    def by_rank(self) -> bool:
+        """True if only the rows of rank 0 are stored, because the translations in `translate` give those of the other ranks."""
+        return bool(self.translate)
+
+    @property
     def n_rows(self) -> int:
         """The number of stored rows, S; with `translate` these are the rows of rank 0."""
         return len(self.src)
@@ -190,7 +195,7 @@ class Schedule:
     @property
     def n_rows_of_all(self) -> int:
         """The number of rows of all ranks, as `expand` would store them."""
-        return self.n_rows * (self.n_ranks if self.translate else 1)
+        return self.n_rows * (self.n_ranks if self.by_rank else 1)
 
     @property
     def n_rounds(self) -> int:
@@ -208,7 +213,7 @@ class Schedule:
         return self.slot if self.dst_slot is None else self.dst_slot
 
     def rounds(self) -> list[slice]:
-        """Return the rows of each round [T] as slices."""
+        """Return, for each of the T rounds, the rows of the round as a slice."""
         return slices(self.round_end)
 
     def round_of(self, row: int) -> int:
@@ -226,7 +231,7 @@ class Schedule:
         Raises:
             RowsError: The result would have more than 2**24 rows.
         """
-        if not self.translate:
+        if not self.by_rank:
             return self
         rows = self.n_rows_of_all
         if rows > MAX_ROWS:
@@ -235,17 +240,17 @@ class Schedule:
 
     @property
     def translations(self) -> Translations:
-        """The declared translations."""
+        """The translations that the schedule declares: shifts of the grid of its ranks."""
         return Translations(self.translate, self.n_slots, self.slot_digits)
 
     def _everywhere(self) -> Iterator[Sends]:
         """Yield the rounds of all ranks; several small rounds are translated together."""
-        src, moves = np.arange(self.n_ranks)[:, None], self.translations
+        src, translations = np.arange(self.n_ranks)[:, None], self.translations
         low = high = 0
         for rows in self.rounds():
             if rows.stop > high:
                 low, high = rows.start, max(rows.stop, rows.start + _TRANSLATED // self.n_ranks)
-                dst, slot = moves.rank(self.dst[low:high], src), moves.slot(self.slot[low:high], src)
+                dst, slot = translations.rank(self.dst[low:high], src), translations.slot(self.slot[low:high], src)
             own = np.s_[:, rows.start - low : rows.stop - low]
             yield Sends(src, dst[own], slot[own], self.reduce[rows], self.channel[rows])
 
@@ -283,7 +288,7 @@ class Schedule:
 
     def _check_translation(self) -> None:
         """Check that declared translations fit the ranks and the slots, and that only the rows of rank 0 are stored."""
-        if not self.translate:
+        if not self.by_rank:
             return
         if prod(self.translate) != self.n_ranks or self.n_slots % self.n_ranks**self.slot_digits:
             raise InputError(f"schedule: translations {self.translate} do not map {self.n_ranks} ranks and their slots")
@@ -293,7 +298,7 @@ class Schedule:
             raise InputError("schedule: with declared translations only the rows of rank 0 are stored")
 
     def digest(self) -> str:
-        """Return a digest; equal schedules have equal digests."""
+        """Return a hash of all columns; schedules with equal columns have equal digests."""
         return digest(getattr(self, name) for name in self.__slots__)
 
 
@@ -359,7 +364,7 @@ def _check_range(values: I32 | I16, end: int, what: str) -> None:
 
 
 def check_rows(rows: int) -> None:
-    """Check that a schedule may have so many rows, before arrays of that length are allocated.
+    """Check that a schedule of `rows` rows is allowed, before arrays of that length are allocated.
 
     Raises:
         RowsError: There are more than 2**24.

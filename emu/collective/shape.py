@@ -20,11 +20,11 @@ _PLACES = 2**31
 
 @dataclass(frozen=True, slots=True)
 class PartialGrid:
-    """A job on some places of a grid: rank r is on place `members[r]`, in ascending order.
+    """The shape of a job that has only some nodes of a grid: rank r is on node `members[r]`, in ascending order.
 
     Raises:
-        InputError: There are no members, they do not ascend, or they are no places of the grid; or the grid has more than 2**31
-            places.
+        InputError: There are no members, they do not ascend, or they are no nodes of the grid; or the grid has more than 2**31
+            nodes.
     """
 
     dims: tuple[int, ...]
@@ -59,7 +59,7 @@ def dims_of(shape: Shape) -> tuple[int, ...]:
 
 
 def show_shape(shape: Shape) -> str:
-    """Return a shape as text: `16`, `4x4`, or `4x4:0-7` for the first eight places of a grid."""
+    """Return a shape as text: `16`, `4x4`, or `4x4:0-7` for the first eight positions of a 4x4 grid."""
     dims = "x".join(map(str, dims_of(shape)))
     return f"{dims}:{_ranges(shape.members)}" if isinstance(shape, PartialGrid) else dims
 
@@ -70,7 +70,7 @@ def named_shape(name: str, dims: tuple[int, ...]) -> str:
 
 
 def _ranges(members: tuple[int, ...]) -> str:
-    """Return numbers in words, with consecutive ones as a range: `0-3,8`."""
+    """Return numbers as text, with consecutive numbers as a range: `0-3,8`."""
     runs: list[list[int]] = []
     for m in members:
         if runs and runs[-1][-1] == m - 1:
@@ -95,7 +95,7 @@ def parse_grid(text: str, name: str = "dims") -> Grid:
     """Parse a grid such as `4x4`, or a partial grid such as `4x4:0-3,8`, and return it.
 
     Raises:
-        InputError: See `parse_dims` and `PartialGrid`; or the places are no numbers or ranges of numbers.
+        InputError: See `parse_dims` and `PartialGrid`; or the text after the colon has no numbers or ranges of numbers.
     """
     grid, colon, places = text.partition(":")
     dims = parse_dims(grid, name)
@@ -121,7 +121,7 @@ def powers_of_two(n: int) -> Iterator[Shape]:
 
 
 def grids(n: int) -> Iterator[tuple[int, ...]]:
-    """Yield the grids of n places with one to four dims of 2 or more.
+    """Yield the grids of n ranks with one to four dims of 2 or more.
 
     Grids of two dims come first, and of these the most even first.
     """
@@ -130,17 +130,20 @@ def grids(n: int) -> Iterator[tuple[int, ...]]:
 
 
 def planes(n: int) -> Iterator[tuple[int, ...]]:
-    """Yield the grids of n places with exactly two dims, each of 2 or more; the most even come first."""
+    """Yield the grids of n ranks with exactly two dims, each of 2 or more; the most even come first."""
     return (dims for dims in grids(n) if len(dims) == 2)
 
 
 def cubes(n: int) -> Iterator[tuple[int, ...]]:
-    """Yield the grids of n places with two to four equal dims of 2 or more, the fewest dims first."""
+    """Yield the grids of n ranks with two to four equal dims of 2 or more, the fewest dims first."""
     return (dims for dims in sorted(grids(n), key=len) if len(set(dims)) == 1 and len(dims) > 1)
 
 
 def _factorisations(n: int, most: int) -> Iterator[tuple[int, ...]]:
-    """Yield the ordered factorisations of n into at most `most` factors of 2 or more."""
+    """Yield the ordered factorisations of n into at most `most` factors of 2 or more.
+
+    The first one is (n,), even for n = 1.
+    """
     yield (n,)
     small = [d for d in range(2, isqrt(n) + 1) if n % d == 0] if most > 1 else []
     for first in sorted({*small, *(n // d for d in small)}):

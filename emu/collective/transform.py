@@ -26,7 +26,7 @@ _SENT = ("src", "dst", "slot", "reduce", "channel")  # columns that every schedu
 
 
 def _with_rounds(schedule: Schedule, rounds: Iterable[Sends]) -> Schedule:
-    """Return a schedule with other rows, but with the same ranks, helpers, slots, parts and translations."""
+    """Return a schedule with these rounds, and with the ranks, helpers, slots, shares and translations of another schedule."""
     return Schedule.build(
         schedule.n_ranks,
         schedule.n_slots,
@@ -73,19 +73,19 @@ def copy_first_values(schedule: Schedule, wanted: Operation) -> Schedule:
     full = schedule.expand()
     names = full.n_slots + len(full.temps)
     cell = full.dst.astype(np.int64) * names + full.written_slot
-    turn = _turns_on_nothing(full, wanted, cell)
-    if not (turn >= 0).any():
+    add_number = _adds_on_nothing(full, wanted, cell)
+    if not (add_number >= 0).any():
         return schedule
     slot = np.concatenate((np.arange(full.n_slots), np.array(full.temps, np.int64)))[full.written_slot]
     spares = np.zeros(full.n_slots, np.int64)  # of each slot
-    np.maximum.at(spares, slot, turn)
-    spare = np.where(turn > 0, names + (np.cumsum(spares) - spares)[slot] + turn - 1, full.written_slot)
+    np.maximum.at(spares, slot, add_number)
+    spare = np.where(add_number > 0, names + (np.cumsum(spares) - spares)[slot] + add_number - 1, full.written_slot)
     temps = (*full.temps, *np.repeat(np.arange(full.n_slots), spares).tolist())
-    rounds = (each for rows in full.rounds() for each in _landings(full, rows, turn, spare))
+    rounds = (each for rows in full.rounds() for each in _landings(full, rows, add_number, spare))
     return Schedule.build(full.n_ranks, full.n_slots, rounds, shares=full.shares, helpers=full.helpers, temps=temps)
 
 
-def _turns_on_nothing(schedule: Schedule, wanted: Operation, cell: I64) -> I64:
+def _adds_on_nothing(schedule: Schedule, wanted: Operation, cell: I64) -> I64:
     """Return [S] the number of each row among the adds to its (rank, slot), if the first of these adds to an empty slot.
 
     Else -1.
@@ -104,25 +104,25 @@ def _turns_on_nothing(schedule: Schedule, wanted: Operation, cell: I64) -> I64:
     held[schedule.n_ranks :] = True  # a helper begins at zero
     block = np.where(schedule.written_slot < schedule.n_slots, schedule.written_slot // parts, wanted.n_blocks)
     begins = schedule.reduce[first] & ~held[schedule.dst[first], block[first]]
-    turn = np.full(schedule.n_rows, -1)
-    turn[order] = np.where(np.repeat(begins, size), np.arange(len(order)) - np.repeat(starts, size), -1)
-    return turn
+    add_number = np.full(schedule.n_rows, -1)
+    add_number[order] = np.where(np.repeat(begins, size), np.arange(len(order)) - np.repeat(starts, size), -1)
+    return add_number
 
 
-def _landings(schedule: Schedule, rows: slice, turn: I64, target: I64) -> Iterator[Sends]:
+def _landings(schedule: Schedule, rows: slice, add_number: I64, target: I64) -> Iterator[Sends]:
     """Yield a round that writes all received values, then rounds that add values from spare slots.
 
     Args:
         schedule: The schedule.
         rows: The rows of the round.
-        turn: [S] the result of `_turns_on_nothing`.
+        add_number: [S] the result of `_adds_on_nothing`.
         target: [S] the slot that each row now writes.
     """
-    reduce = schedule.reduce[rows] & (turn[rows] < 0)
+    reduce = schedule.reduce[rows] & (add_number[rows] < 0)
     yield Sends(schedule.src[rows], schedule.dst[rows], schedule.slot[rows], reduce, schedule.channel[rows], target[rows])
-    late = np.arange(rows.start, rows.stop)[turn[rows] > 0]
-    for each in np.unique(turn[late]):
-        row = late[turn[late] == each]
+    late = np.arange(rows.start, rows.stop)[add_number[rows] > 0]
+    for each in np.unique(add_number[late]):
+        row = late[add_number[late] == each]
         yield Sends(schedule.dst[row], schedule.dst[row], target[row], True, 0, schedule.written_slot[row])
 
 
@@ -132,10 +132,10 @@ def _reverse_rows(schedule: Schedule, rows: slice, reduce: bool) -> Sends:
     If only the rows of rank 0 are stored, each reversed send is translated so that rank 0 sends it.
     """
     src, dst, slot, channel = (c[rows] for c in (schedule.src, schedule.dst, schedule.slot, schedule.channel))
-    if schedule.translate:
-        moves = schedule.translations
-        back = moves.opposite(dst)
-        return Sends(0, back, moves.slot(slot, back), reduce, channel)
+    if schedule.by_rank:
+        translations = schedule.translations
+        back = translations.opposite(dst)
+        return Sends(0, back, translations.slot(slot, back), reduce, channel)
     return Sends(dst, src, schedule.written_slot[rows], reduce, channel, slot)
 
 
@@ -145,8 +145,8 @@ def concatenate(first: Schedule, second: Schedule) -> Schedule:
     Raises:
         InputError: Their ranks, slots, helpers, shares or spare slots differ.
     """
-    alike = (first.translate, first.slot_digits) == (second.translate, second.slot_digits)
-    a, b = (first, second) if alike else (first.expand(), second.expand())
+    same_translations = (first.translate, first.slot_digits) == (second.translate, second.slot_digits)
+    a, b = (first, second) if same_translations else (first.expand(), second.expand())
     shape = [(s.n_ranks, s.n_slots, s.helpers, s.shares, s.temps) for s in (a, b)]
     if shape[0] != shape[1]:
         raise InputError(f"schedule: (ranks, slots, helpers, shares, spares) {shape[0]} cannot be followed by {shape[1]}")
@@ -172,7 +172,7 @@ def on_channels(schedule: Schedule, k: int) -> Schedule:
         raise InputError(f"schedule: {schedule.n_rows} rows on {k} times as many channels are more than 2**24; take fewer")
     if (int(schedule.channel.max(initial=0)) + 1) * k > 2**15:
         raise must_be("schedule", "channels", "at most 2**15", (int(schedule.channel.max()) + 1) * k, "take fewer")
-    table, place = np.empty((6, schedule.n_rows * k), np.int32), _places(schedule, k)
+    table, place = np.empty((6, schedule.n_rows * k), np.int32), _old_rows(schedule, k)
     columns = (schedule.src, schedule.dst, schedule.reduce, schedule.slot, schedule.channel, schedule.written_slot)
     for row, values in enumerate(columns):
         table[row, place] = np.repeat(values.astype(np.int32), k) * (k if row > 2 else 1)
@@ -186,8 +186,8 @@ def on_channels(schedule: Schedule, k: int) -> Schedule:
     return found
 
 
-def _places(schedule: Schedule, k: int) -> I64:
-    """Return [S k] the old row of each new row when each message is divided into k parts."""
+def _old_rows(schedule: Schedule, k: int) -> I64:
+    """Return [S k] the old row of each new row if each message is divided into k parts."""
     columns = (schedule.round_column(), schedule.src, schedule.dst, schedule.channel)
     begins = np.any([np.diff(c, prepend=-1) != 0 for c in columns], axis=0)
     first = np.flatnonzero(begins)
@@ -233,7 +233,7 @@ def rows_of_participants(schedule: Schedule, here: Bool) -> Schedule:
     """
     if here.all():
         return schedule.expand()
-    if schedule.translate:
+    if schedule.by_rank:
         return _moved_to(schedule, here)
     row = np.flatnonzero(here[schedule.src] | here[schedule.dst])
     return _pick_rows(schedule, row, schedule.src[row], schedule.dst[row], schedule.slot[row])
@@ -241,12 +241,12 @@ def rows_of_participants(schedule: Schedule, here: Bool) -> Schedule:
 
 def _moved_to(schedule: Schedule, here: Bool) -> Schedule:
     """Return the rows that given participants send or receive, from the rows of rank 0 under all translations."""
-    moves, ranks = schedule.translations, np.flatnonzero(here)
-    sender = moves.rank(ranks, moves.opposite(schedule.dst)[:, None])  # the sender to each receiver here
+    translations, ranks = schedule.translations, np.flatnonzero(here)
+    sender = translations.rank(ranks, translations.opposite(schedule.dst)[:, None])  # the sender to each receiver here
     every = np.concatenate((np.broadcast_to(ranks, sender.shape), np.where(here[sender], -1, sender)), axis=1)
     row, at = np.nonzero(every >= 0)
     src = every[row, at]
-    dst, slot = moves.rank(schedule.dst[row], src), moves.slot(schedule.slot[row], src)
+    dst, slot = translations.rank(schedule.dst[row], src), translations.slot(schedule.slot[row], src)
     order = np.lexsort((slot, schedule.channel[row], dst, src, schedule.round_column()[row]))
     return _pick_rows(schedule, row[order], src[order], dst[order], slot[order])
 
@@ -306,7 +306,9 @@ def _sorted_rows(schedule: Schedule, moved: I64) -> I64:
 
 
 def slot_representatives(schedule: Schedule, operation: Operation) -> tuple[Schedule, Operation]:
-    """Return the part of a schedule, and of its operation, for slots whose first rank digit is 0; it proves the whole.
+    """Return the part of a schedule whose proof proves the whole, and its operation.
+
+    It has the slots whose first digit, a rank, is 0. Translations of the ranks map these slots onto all others.
 
     Raises:
         ProofError: The schedule has other ranks or blocks than the operation.
@@ -314,13 +316,13 @@ def slot_representatives(schedule: Schedule, operation: Operation) -> tuple[Sche
     """
     check_shapes(schedule, operation)
     rows = f"{schedule.n_rows * schedule.n_ranks} rows"
-    if not schedule.translate or schedule.slot_digits < 1:
+    if not schedule.by_rank or schedule.slot_digits < 1:
         raise RowsError(f"schedule: {rows} and no translation that moves slots is declared")
     blocks = block_translations(schedule, operation)
     if blocks is None:
         raise RowsError(f"schedule: {rows}, and its translations do not map {operation.name} on itself")
-    moves, n = schedule.translations, schedule.n_ranks
-    first = (_to_first(schedule, now, moves) for now in schedule.rounds())
+    translations, n = schedule.translations, schedule.n_ranks
+    first = (_translated_to_first(schedule, now, translations) for now in schedule.rounds())
     part = Schedule.build(n, schedule.n_slots // n, first)
     return part, _first_blocks(operation, operation.n_blocks // n if blocks.slot_digits else operation.n_blocks)
 
@@ -352,12 +354,12 @@ def adds_once_per_round(schedule: Schedule) -> bool:
     return True
 
 
-def _to_first(schedule: Schedule, rows: slice, moves: Translations) -> Sends:
+def _translated_to_first(schedule: Schedule, rows: slice, translations: Translations) -> Sends:
     """Return each row under the translation that makes the first digit of its slot 0."""
     slot = schedule.slot[rows]
-    back = moves.opposite(slot // (schedule.n_slots // schedule.n_ranks))
-    dst = moves.rank(schedule.dst[rows], back)
-    return Sends(back, dst, moves.slot(slot, back), schedule.reduce[rows], schedule.channel[rows])
+    back = translations.opposite(slot // (schedule.n_slots // schedule.n_ranks))
+    dst = translations.rank(schedule.dst[rows], back)
+    return Sends(back, dst, translations.slot(slot, back), schedule.reduce[rows], schedule.channel[rows])
 
 
 def _maps(blocks: Translations, pairs: I32) -> bool:

@@ -26,7 +26,7 @@ _AS_ANNOTATED = np.dtype(object)  # stands for the type that the annotation name
 
 
 class Numbers(NamedTuple):
-    """The kind of a parameter that is an array of numbers or records, or a single number (0 dimensions)."""
+    """The type of a parameter of compiled code that is an array of numbers or records, or a single number (0 dimensions)."""
 
     dtype: np.dtype[Any] = _AS_ANNOTATED
     written: bool = False  # whether the function writes to the array
@@ -43,7 +43,7 @@ I64_2D = Annotated[I64, Numbers(n_dims=2)]
 
 
 class Parts(NamedTuple):
-    """The kind of a tuple, or of a class of `NamedTuple`."""
+    """The type of a parameter of compiled code that is a tuple or a `NamedTuple`: the types of its entries."""
 
     parts: tuple["Kind", ...]
     made_by: type[tuple[Any, ...]]
@@ -62,7 +62,7 @@ def signatures_of(function: FunctionType) -> list[dict[str, Kind]]:
 
 
 def _alternatives(hint: Any) -> list[Kind]:
-    """Return the kinds that an annotation allows."""
+    """Return the types of argument that an annotation allows; a union has several."""
     return [*map(kind_of, get_args(hint) if get_origin(hint) in (Union, UnionType) else [hint])]
 
 
@@ -111,14 +111,21 @@ def has_records(kind: Kind) -> bool:
 
 
 def counter_of(kind: Kind) -> Callable[[Any], int]:
-    """Return a function that counts the numbers in an argument, or returns -1 if the argument is not of this kind."""
+    """Return a function that counts the numbers in an argument: 1 for a number, all elements for an array, the sum for a tuple.
+
+    The function returns -1 if the argument does not fit the kind: another dtype or number of dimensions, an array that is not
+    contiguous, or one that is read-only but is to be written.
+
+    Args:
+        kind: The type that the compiled code takes: a number, an array, or a tuple of these.
+    """
     if isinstance(kind, Parts):
         return partial(_count_tuple, kind.made_by, tuple(map(counter_of, kind.parts)))
     return partial(_count_array, *kind) if kind.n_dims else lambda _: 1
 
 
 def _count_array(dtype: np.dtype[Any], written: bool, n_dims: int, value: Any) -> int:
-    """Return how many numbers an array has; -1 if the value is not an array of that kind."""
+    """Return the number of elements of an array; -1 if the value is no array of this dtype and number of dimensions."""
     if not isinstance(value, np.ndarray) or (value.dtype is not dtype and value.dtype != dtype) or value.ndim != n_dims:
         return -1
     flags = value.flags

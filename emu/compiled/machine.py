@@ -48,18 +48,18 @@ class StructPointerModel(models.PrimitiveModel):
 
 @infer_getattr
 class StructPointerParts(AttributeTemplate):
-    """The rule by which numba finds the type of a part."""
+    """The rule by which numba finds the type of an entry of a named tuple that is passed by pointer."""
 
     key = StructPointer
 
     def generic_resolve(self, passed: StructPointer, name: str) -> Any:
-        """Return the type of the part with the given name; None if there is no such part."""
+        """Return the type of the entry of this name; None if the tuple has no such entry."""
         return passed.parts.get(name)
 
 
 @lower_getattr_generic(StructPointer)
 def load(context: Any, builder: Any, passed: StructPointer, value: Any, name: str) -> Any:
-    """Emit the code that loads a part."""
+    """Emit the code that loads one entry of a named tuple that is passed by pointer."""
     index = list(passed.parts).index(name)
     place = cgutils.gep_inbounds(builder, value, 0, index)
     before = len(builder.block.instructions)
@@ -72,7 +72,7 @@ def load(context: Any, builder: Any, passed: StructPointer, value: Any, name: st
 
 @unbox(StructPointer)
 def unpack(passed: StructPointer, value: Any, c: Any) -> NativeValue:
-    """Emit code that copies the parts of a Python tuple to memory that compiled code can read."""
+    """Emit the code that copies the entries of a Python tuple to memory that compiled code can read."""
     model = c.context.data_model_manager[passed]
     place = cgutils.alloca_once(c.builder, model.structure)
     failed = cgutils.false_bit

@@ -18,6 +18,7 @@ from emu.arrays import I32, I64, Bool, column, ramps
 from emu.errors import InputError
 from emu.fabric.engine.packets.packet_network import PacketNetwork
 from emu.fabric.graph import Graph, Timeline
+from emu.units import TICKS_PER_S
 
 MOST_HOPS = 2**21  # of a window
 LEAST_UNITS = 128  # packets or cells of the largest message where packets become cells, or messages smaller
@@ -35,7 +36,11 @@ class TimedGraph(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Window:
-    """A part of a graph between two ticks, as a graph that begins at 0."""
+    """The tasks of a graph that run between two ticks, as a graph of their own that begins at tick 0.
+
+    Messages may be divided by `divisor`, and packets joined to cells of `cell_bytes`, so that packets can run it. `share` is
+    its share of the bytes times links of all messages.
+    """
 
     graph: Graph
     task: I64  # [W] the number of each task in the whole graph
@@ -46,7 +51,7 @@ class Window:
 
 
 class WindowError(InputError):
-    """The error that no window of a graph fits the budget."""
+    """The error that even the shortest window of a graph has more packets than the budget allows."""
 
 
 def busiest_request(source: TimedGraph) -> int | None:
@@ -75,12 +80,12 @@ def busiest_window(source: TimedGraph, network: PacketNetwork, most_hops: int = 
     """Return the window of the busiest request; None: nothing is sent.
 
     Args:
-        source: The graph and its times.
-        network: The packets.
-        most_hops: The budget: the most packets or cells with payload, each on each link.
+        source: The graph and its times in the fluid fabric.
+        network: The settings of the packet network, such as the payload of a packet.
+        most_hops: The budget: the most packets or cells with payload, each counted once for each link that it crosses.
 
     Raises:
-        WindowError: What starts at one moment is more than the budget.
+        WindowError: The messages that start at one tick alone are more than the budget.
     """
     request = busiest_request(source)
     if request is None:
@@ -91,52 +96,71 @@ def busiest_window(source: TimedGraph, network: PacketNetwork, most_hops: int = 
     since, until = int(timeline.start_fs[own].min()), int(timeline.end_fs[own].max())
     inside = np.flatnonzero((timeline.end_fs > since) & (timeline.start_fs < until))
     inside = inside[np.argsort(timeline.start_fs[inside], kind="stable")]
-    rest = _rest(graph, timeline, inside, since)
+    rest = _remaining_bytes(graph, timeline, inside, since)
     hops = all_hops[inside]
     start = np.maximum(timeline.start_fs[inside], since)
-    cell, divisor = _cut(np.where(start == since, rest, 0), hops, network, most_hops)
+    cell, divisor = _cell_and_divisor(np.where(start == since, rest, 0), hops, network, most_hops)
     unit = cell or network.payload_bytes
-    passed = np.cumsum(_units(rest, divisor, unit) * hops)
+    passed = np.cumsum(_packet_counts(rest, divisor, unit) * hops)
     ends = np.flatnonzero(np.append(start[1:] != start[:-1], True))  # of those that start at one tick, the last
     taken = int(ends[max(0, int(np.searchsorted(passed[ends], most_hops, side="right")) - 1)]) + 1
     every = float((graph.size_bytes * all_hops).sum())
-    made = _graph(source, inside[:taken], -(-rest[:taken] // divisor), since)
+    made = _window_graph(source, inside[:taken], -(-rest[:taken] // divisor), since)
     left = np.diff(made.hop_start)
     is_own = (source.request[inside[:taken]] == request) & (left > 0)
     return Window(made, inside[:taken], is_own, cell, divisor, float((made.size_bytes * left).sum()) / every)
 
 
-def _rest(graph: Graph, timeline: Timeline, task: I64, since: int) -> I64:
-    """Return the bytes of some tasks that have not left before a tick, if each leaves evenly."""
+def _remaining_bytes(graph: Graph, timeline: Timeline, task: I64, since: int) -> I64:
+    """Return the bytes of tasks that have not yet left at a tick, if the bytes of each task leave at an even rate.
+
+    Args:
+        graph: The whole graph.
+        timeline: Its times.
+        task: [W] the numbers of the tasks.
+        since: The tick.
+    """
     start, left = timeline.start_fs[task], timeline.left_fs[task]
     share = np.clip((left - since) / np.maximum(left - start, 1), 0.0, 1.0)
     return column(np.where(start >= since, graph.size_bytes[task], np.ceil(graph.size_bytes[task] * share)), np.int64)
 
 
-def _units(size: I64, divisor: int, unit: int) -> I64:
-    """Return the packets or cells of messages whose sizes are divided."""
+def _packet_counts(size: I64, divisor: int, unit: int) -> I64:
+    """Return the number of packets (or cells) of each message after its size is divided by `divisor`.
+
+    Args:
+        size: The bytes of each message.
+        divisor: The divisor.
+        unit: The payload of a packet or cell, in bytes.
+    """
     smaller = -(-size // divisor)
     return np.asarray(-(-smaller // unit))
 
 
-def _cut(size: I64, hops: I64, network: PacketNetwork, most_hops: int) -> tuple[int, int]:
-    """Return the payload of a cell (0: packets) and the divisor of sizes with which messages fit a budget.
+def _cell_and_divisor(size: I64, hops: I64, network: PacketNetwork, most_hops: int) -> tuple[int, int]:
+    """Return the payload of a cell in bytes (0: packets of the network) and the divisor of message sizes that fit a budget.
+
+    Args:
+        size: The bytes of each message.
+        hops: The number of links that each message crosses.
+        network: The settings of the packet network.
+        most_hops: The budget, as `busiest_window` has it.
 
     Raises:
-        WindowError: They do not.
+        WindowError: No cell and no divisor fits.
     """
     packet, largest = network.payload_bytes, int(size.max(initial=0))
     cells = [packet, *_cells(network, min(LARGEST_CELL, largest // LEAST_UNITS))]
     for cell in cells:
-        needed = int((_units(size, 1, cell) * hops).sum())
+        needed = int((_packet_counts(size, 1, cell) * hops).sum())
         if needed <= most_hops:
             return cell * (cell > packet), 1
     divisor = -(-needed // most_hops)
     while divisor * LEAST_UNITS * cells[-1] <= largest:
-        if int((_units(size, divisor, cells[-1]) * hops).sum()) <= most_hops:
+        if int((_packet_counts(size, divisor, cells[-1]) * hops).sum()) <= most_hops:
             return cells[-1] * (cells[-1] > packet), divisor
         divisor += 1
-    packets = int((_units(size, 1, packet) * hops).sum())
+    packets = int((_packet_counts(size, 1, packet) * hops).sum())
     raise WindowError(f"messages that start at one moment have {packets} packet hops, more than the budget of {most_hops}")
 
 
@@ -147,13 +171,13 @@ def _cells(network: PacketNetwork, most_bytes: int) -> list[int]:
     return [cell for cell in cells if cell <= most_bytes and network.wire_bytes(cell) <= room]
 
 
-def _graph(source: TimedGraph, task: I64, size: I64, since: int) -> Graph:
-    """Return the graph of some tasks of another, which begins at a tick of it.
+def _window_graph(source: TimedGraph, task: I64, size: I64, since: int) -> Graph:
+    """Return a graph of some tasks of a larger graph from a tick on; that tick is its tick 0.
 
     Args:
         source: The whole graph with its times.
-        task: [W] the tasks, with all that they wait for and that ends after the beginning.
-        size: [W] the bytes of each that are left.
+        task: [W] the tasks, with all tasks that they wait for and that end after the tick.
+        size: [W] the bytes of each task that have not left at the tick.
         since: The tick.
     """
     graph, timeline = source.graph, source.timeline
@@ -161,7 +185,7 @@ def _graph(source: TimedGraph, task: I64, size: I64, since: int) -> Graph:
     gone = under_way & (size == 0)  # it has left, or has no bytes: what is left of it is a delay
     hops = np.where(gone, 0, np.diff(graph.hop_start)[task])
     hop = ramps(graph.hop_start[task], hops)
-    start, pred, early = _waits(source, task, under_way, since)
+    start, pred, early = _window_waits(source, task, under_way, since)
     return Graph(
         capacity_Bps=graph.capacity_Bps,
         size_bytes=column(size, np.int64),
@@ -175,8 +199,15 @@ def _graph(source: TimedGraph, task: I64, size: I64, since: int) -> Graph:
     )  # fmt: skip
 
 
-def _waits(source: TimedGraph, task: I64, under_way: Bool, since: int) -> tuple[I64, I32, Bool]:
-    """Return the predecessors of the tasks of a window, as a `Graph` has them: those that are not over before it begins."""
+def _window_waits(source: TimedGraph, task: I64, under_way: Bool, since: int) -> tuple[I64, I32, Bool]:
+    """Return the predecessors of the tasks of a window, as `Graph` has them, without those that are over before it begins.
+
+    Args:
+        source: The whole graph with its times.
+        task: [W] the tasks of the window.
+        under_way: [W] whether a task has started before the window; such a task waits for nothing.
+        since: The tick at which the window begins.
+    """
     graph = source.graph
     place = np.full(graph.n_tasks, -1)
     place[task] = np.arange(len(task))
@@ -188,8 +219,20 @@ def _waits(source: TimedGraph, task: I64, under_way: Bool, since: int) -> tuple[
     return column(start, np.int64), column(place[pred[inner]], np.int32), column(early[inner], np.bool_)
 
 
+def packet_ticks(graph: Graph, network: PacketNetwork) -> int:
+    """Return the ticks that a packet takes on the fastest link that the graph crosses."""
+    fastest_Bps = float(graph.capacity_Bps[graph.hop_link].max(initial=1.0))
+    return int(network.wire_bytes(network.payload_bytes) * TICKS_PER_S / fastest_Bps)
+
+
 def late_starts(graph: Graph, seed: int, most_fs: int) -> Graph:
-    """Return a graph in which each task that waits for no other starts later, by a random time of at most so many ticks."""
+    """Return a graph in which each task without predecessors starts later, by a random time.
+
+    Args:
+        graph: The graph.
+        seed: The seed of the times.
+        most_fs: The longest time, in ticks.
+    """
     first = np.diff(graph.pred_start) == 0
     late = np.random.default_rng(seed).integers(most_fs + 1, size=graph.n_tasks)
     return replace(graph, ready_fs=column(graph.ready_fs + np.where(first, late, 0), np.int64))

@@ -20,7 +20,7 @@ from emu.fabric.graph import Graph
 from emu.fabric.lower import LoweredSchedule, delay_entries, lower_placed
 from emu.fabric.lowering.message_routes import routes_of_pairs
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
-from emu.fabric.rounds import message_count
+from emu.fabric.rounds import group_message_count
 from emu.units import TICKS_PER_S
 
 MOST = 2**15  # messages of all groups, up to which each is looked at; of more, what each participant sends and gets in all
@@ -57,7 +57,7 @@ def least_fs(placed: PlacedSchedule, launch_fs: int = 0) -> F64:
     Raises:
         InputError: See `lower_placed`.
     """
-    if message_count([placed]) > MOST:
+    if group_message_count([placed]) > MOST:
         least = launch_fs + _own_fs(placed)
     else:
         least = _exits_fs(delay_entries(lower_placed(placed), launch_fs))
@@ -154,7 +154,7 @@ def _own_fs(placed: PlacedSchedule) -> F64:
     crossing = np.repeat(sent, np.diff(ways.start)) * ways.weight / ways.capacity_Bps[ways.link]
     found = np.zeros(placed.nodes.size)
     for end, waits in ((src, 0), (dst, 1)):
-        who = placed.who(end, copies).ravel()
+        who = placed.participants_in(end, copies).ravel()
         head = np.full(len(found), np.inf)
         np.minimum.at(head, who, waits * ways.head_fs.astype(np.float64))
         own = np.repeat(who, np.diff(ways.start)) * len(ways.capacity_Bps) + ways.link

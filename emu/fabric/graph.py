@@ -20,13 +20,16 @@ from emu.units import seconds
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Timeline:
-    """The result of `run`: times in ticks, from which seconds are derived."""
+    """The result of `run_graph`: the times of all tasks, in ticks, and the bytes that each link carried.
+
+    `how` is the method of the engine that was used.
+    """
 
     start_fs: I64  # [V] when the task started
     left_fs: I64  # [V] when its last byte had left
     end_fs: I64  # [V] when it was delivered, or done
     carried_bytes: F64  # [L] bytes each link carried
-    how: Literal["sweep", "quotient", "solver", "packets"]  # the method of the engine
+    how: Literal["sweep", "quotient", "solver", "packets"]  # the method; quotient: one task stood for several, see `time_alone`
 
     @property
     def end_s(self) -> float:
@@ -96,11 +99,11 @@ class Graph:
 
     @property
     def hop_task(self) -> I64:
-        """[H] the task of each hop."""
+        """[H] the task to which each hop belongs; hops are the links of all messages, one message after another."""
         return np.repeat(np.arange(self.n_tasks), np.diff(self.hop_start))
 
     def digest(self) -> str:
-        """Return a digest; equal graphs have equal digests."""
+        """Return a hash of all columns; graphs with equal columns have equal digests."""
         return digest(getattr(self, name) for name in self.__slots__)
 
 
@@ -116,8 +119,8 @@ def joined_column(graphs: Sequence[Graph], name: str) -> Any:
 class TaskError(InputError):
     """An error about one task of a graph; `{}` in its text stands for the name of that task."""
 
-    def __init__(self, where: str, said: str, task: int) -> None:
-        super().__init__(where, said, task)
+    def __init__(self, subject: str, said: str, task: int) -> None:
+        super().__init__(subject, said, task)
         self.said, self.task = said, task
 
     def __str__(self) -> str:
@@ -125,11 +128,11 @@ class TaskError(InputError):
 
 
 @contextmanager
-def name_tasks(where: str, name: Callable[[int], str]) -> Iterator[None]:
+def name_tasks(subject: str, name: Callable[[int], str]) -> Iterator[None]:
     """Replace task numbers by task names in the errors that are raised within the context.
 
     Args:
-        where: The beginning of the message.
+        subject: The beginning of the message: what the graph was made from.
         name: A function that returns the name of a task from its number.
 
     Raises:
@@ -138,4 +141,4 @@ def name_tasks(where: str, name: Callable[[int], str]) -> Iterator[None]:
     try:
         yield
     except TaskError as error:
-        raise InputError(f"{where}: {error.said.format(name(error.task))}") from None
+        raise InputError(f"{subject}: {error.said.format(name(error.task))}") from None

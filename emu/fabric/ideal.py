@@ -183,7 +183,7 @@ class _Keys:
 
     @property
     def span(self) -> int:
-        """A number that is above every key."""
+        """A number above every key, by which keys of several schedules are kept apart."""
         return _CHANNELS * self.n_classes
 
     def of(self, src: I64, dst: I64, channel: I64) -> I64:

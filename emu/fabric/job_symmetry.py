@@ -12,85 +12,87 @@ from cachetools import LRUCache
 
 from emu.arrays import I64, column
 from emu.equivalence import Orbits
-from emu.fabric.lowering.classes import Domain
+from emu.fabric.lowering.classes import JobOrbits
 from emu.fabric.lowering.message_routes import MessageRoutes, RoutePairs, shared_routes
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
 from emu.topology.paths.spray import shares_kept
 from emu.topology.symmetry_search import LinkImages
 from emu.topology.topology import Topology, cached_by_topology
 
-Move = tuple[I64, I64]  # where a symmetry brings every node, and every link
-_PRODUCTS = 2  # products of random powers of the moves for which routes are compared too
-_PROVED = 2**21  # up to this many hops, the routes of all copies are compared
-_MOST_WAYS = 64  # placed schedules of a topology whose routes are cached
+SymmetryImage = tuple[I64, I64]  # where a symmetry brings every node, and every link
+_PRODUCTS = 2  # products of random powers of the symmetries for which routes are compared too
+_MOST_COMPARED_HOPS = 2**21  # up to this many hops, the routes of all copies are compared
+_MOST_CACHED = 64  # placed schedules of a topology whose routes are cached
 
-Keeps = Callable[[I64], bool]  # says whether a permutation of nodes keeps something
+PermutationTest = Callable[[I64], bool]  # says whether a permutation of nodes keeps something
 
 
-def domain_of(topology: Topology, npus: I64, placed: Sequence[PlacedSchedule], alike: Keeps | None = None) -> Domain | None:
-    """Return the domain of a job: its orbits of nodes and links; None if no symmetry makes one rank represent another.
+def orbits_of_job(
+    topology: Topology, npus: I64, placed: Sequence[PlacedSchedule], same_work: PermutationTest | None = None
+) -> JobOrbits | None:
+    """Return the orbits of nodes and links of a job; None if no symmetry makes one rank represent another.
 
     The candidates are the declared symmetries of the topology, or the least powers of them, that map everything in the job onto
-    something in the job. A test says whether routes keep them: on the copies that would stand for all, under each move and some
-    products of moves. Where routes have few enough hops, all copies are tested, which is a proof.
+    something in the job. A test says whether routes keep them: on the copies that would stand for all, under each power and
+    some products of powers. Where routes have few enough hops, all copies are tested, which is a proof.
 
     Args:
         topology: The topology on which the job runs.
         npus: [N] the NPU of each rank.
         placed: All placed schedules of the job.
-        alike: A function that says whether a permutation of nodes maps each rank to one that computes the same; None: no
+        same_work: A function that says whether a permutation of nodes maps each rank to one that computes the same; None: no
             rank computes.
     """
-    found = _candidate_domain(topology, npus, placed, alike)
+    found = _candidate_orbits(topology, npus, placed, same_work)
     return found[0] if found is not None and all(_keeps_routes(each, *found) for each in placed) else None
 
 
-def fewest_of(topology: Topology, npus: I64, placed: Sequence[PlacedSchedule]) -> Domain | None:
-    """Return the domain that a job has if all its routes keep the symmetries, without a comparison of routes.
+def assumed_orbits_of_job(topology: Topology, npus: I64, placed: Sequence[PlacedSchedule]) -> JobOrbits | None:
+    """Return the orbits that a job has if all its routes keep the symmetries, without a comparison of routes.
 
-    The function is quick. `domain_of` compares the routes, and returns the same domain or None.
+    The function is quick. `orbits_of_job` compares the routes, and returns the same orbits or None.
     """
-    found = _candidate_domain(topology, npus, placed)
+    found = _candidate_orbits(topology, npus, placed)
     return None if found is None else found[0]
 
 
-def _candidate_domain(
-    topology: Topology, npus: I64, placed: Sequence[PlacedSchedule], alike: Keeps | None = None
-) -> tuple[Domain, tuple["SymmetryPower", ...]] | None:
-    """Return the domain of a job and the powers of symmetries that make it, before routes are compared.
+def _candidate_orbits(
+    topology: Topology, npus: I64, placed: Sequence[PlacedSchedule], same_work: PermutationTest | None = None
+) -> tuple[JobOrbits, tuple["SymmetryPower", ...]] | None:
+    """Return the orbits of a job and the powers of symmetries that make it, before routes are compared.
 
     Each power keeps everything else of the job. None is returned if the topology declares no symmetry, if its circuits change,
     or if no power keeps the job.
     """
     if topology.symmetry is None or topology.circuits or not len(npus):
         return None
-    tests = [*([alike] if alike else []), *(each.keeps for each in placed)]
+    tests = [*([same_work] if same_work else []), *(each.keeps for each in placed)]
     powers = powers_of(topology, npus, lambda node: all(keeps(node) for keeps in tests))
     if not powers:
         return None
-    _, _, nodes, links = _moves_and_orbits(topology, powers)
-    return Domain(nodes, links), powers
+    _, _, nodes, links = _images_and_orbits(topology, powers)
+    return JobOrbits(nodes, links), powers
 
 
 class SymmetryPower(NamedTuple):
-    """A power of a declared symmetry of a topology."""
+    """A symmetry that a topology declares, applied a number of times."""
 
     which: int  # number of the declared symmetry
     k: int  # exponent
     length: int  # number of times after which the first rank is back at its place
 
 
-def powers_of(topology: Topology, npus: I64, keeps: Keeps) -> tuple[SymmetryPower, ...]:
+def powers_of(topology: Topology, npus: I64, keeps: PermutationTest) -> tuple[SymmetryPower, ...]:
     """Return the least power of each declared symmetry for which `keeps` is true; symmetries without one are left out."""
     found = (_least_power(topology, which, int(npus[0]), keeps) for which in range(len(_declared(topology))))
     return tuple(power for power in found if power is not None)
 
 
-def _least_power(topology: Topology, which: int, first: int, keeps: Keeps) -> SymmetryPower | None:
+def _least_power(topology: Topology, which: int, first: int, keeps: PermutationTest) -> SymmetryPower | None:
     """Return the least power of a symmetry that moves the first rank, maps links onto links and satisfies `keeps`."""
     length = _length(_declared(topology)[which], first)
     powers = (SymmetryPower(which, k, length // k) for k in range(1, length) if length % k == 0)
-    return next((p for p in powers if keeps(_node(topology, which, p.k)) and move(topology, p) is not None), None)
+    return next((p for p in powers if keeps(_node(topology, which, p.k)) and image_of(topology, p) is not None), None)
 
 
 # The functions below are cached: a step calls them for each of its many collectives.
@@ -100,7 +102,7 @@ def _node(topology: Topology, which: int, k: int) -> I64:
     return column(_power(_declared(topology)[which], k), np.int64)
 
 
-def move(topology: Topology, power: SymmetryPower) -> Move | None:
+def image_of(topology: Topology, power: SymmetryPower) -> SymmetryImage | None:
     """Return the images of all nodes and links under a power of a symmetry; None if some link is not mapped onto a link."""
     node, link = _node(topology, power.which, power.k), _link(topology, power.which, power.k)
     return None if link is None else (node, link)
@@ -112,71 +114,71 @@ def _link(topology: Topology, which: int, k: int) -> I64 | None:
 
     The result is None if some link is not mapped onto a link.
     """
-    return _images(topology).links_by(_node(topology, which, k))
+    return _link_images(topology).links_by(_node(topology, which, k))
 
 
 @cached_by_topology(8)
-def _moves_and_orbits(
+def _images_and_orbits(
     topology: Topology, powers: tuple[SymmetryPower, ...]
-) -> tuple[tuple[Move, ...], tuple[Move, ...], Orbits, Orbits]:
-    """Return the moves of some powers, random products of them, and the orbits of nodes and of links."""
-    found = (move(topology, power) for power in powers)
-    moves = tuple(each for each in found if each is not None)
-    nodes, links = (Orbits.of(len(images[0]), list(images)) for images in zip(*moves, strict=True))
-    return moves, tuple(_products(moves, [power.length for power in powers])), nodes, links
+) -> tuple[tuple[SymmetryImage, ...], tuple[SymmetryImage, ...], Orbits, Orbits]:
+    """Return the images under some powers and under random products of them, and the orbits of nodes and of links."""
+    found = (image_of(topology, power) for power in powers)
+    images = tuple(each for each in found if each is not None)
+    nodes, links = (Orbits.of(len(each[0]), list(each)) for each in zip(*images, strict=True))
+    return images, tuple(_products(images, [power.length for power in powers])), nodes, links
 
 
-def _keeps_routes(placed: PlacedSchedule, domain: Domain, powers: tuple[SymmetryPower, ...]) -> bool:
-    """Return whether the routes of a placed schedule keep the symmetries of a domain; if so, store them in the domain.
+def _keeps_routes(placed: PlacedSchedule, job_orbits: JobOrbits, powers: tuple[SymmetryPower, ...]) -> bool:
+    """Return whether the routes of a placed schedule keep the symmetries of a job; if so, store them in `job_orbits`.
 
     The result is cached by the pairs, because a job sends many sizes between the same pairs.
     """
-    known, name = _known_ways(placed.topology), (powers, placed.pairs_name)
+    known, name = _known_routes(placed.topology), (powers, placed.pairs_name)
     if name not in known:
-        known[name] = _ways_kept(placed, domain, powers)
-    ways = known[name]
-    if ways is not None:
-        domain.ways[placed] = ways
-    return ways is not None
+        known[name] = _routes_kept(placed, job_orbits, powers)
+    routes = known[name]
+    if routes is not None:
+        job_orbits.routes[placed] = routes
+    return routes is not None
 
 
 @cached_by_topology(1)
-def _known_ways(topology: Topology) -> LRUCache[object, MessageRoutes | None]:
+def _known_routes(topology: Topology) -> LRUCache[object, MessageRoutes | None]:
     """Return the cache of a topology's routes over orbits of links, by the powers of symmetries and the pairs.
 
     An entry has a number or two for each hop.
     """
-    return LRUCache(_MOST_WAYS)
+    return LRUCache(_MOST_CACHED)
 
 
-def _ways_kept(placed: PlacedSchedule, domain: Domain, powers: tuple[SymmetryPower, ...]) -> MessageRoutes | None:
+def _routes_kept(placed: PlacedSchedule, job_orbits: JobOrbits, powers: tuple[SymmetryPower, ...]) -> MessageRoutes | None:
     """Return a placed schedule's routes over orbits of links; None if the symmetries do not keep these routes."""
-    topology, copies = placed.topology, placed.copies(domain)
-    moves, products, _, _ = _moves_and_orbits(topology, powers)
+    topology, copies = placed.topology, placed.copies(job_orbits)
+    images, products, _, _ = _images_and_orbits(topology, powers)
     pairs = placed.route_pairs(copies.first)
-    hops = _hops_kept(topology, pairs, (*moves, *products))
-    ways = None if hops is None else shared_routes(topology, pairs, copies, domain.links)
-    if hops is None or ways is None or hops * len(copies.number) > _PROVED * len(copies.first):
-        return ways
-    return ways if _hops_kept(topology, placed.route_pairs(np.arange(len(copies.number))), moves) is not None else None
+    hops = _hops_kept(topology, pairs, (*images, *products))
+    routes = None if hops is None else shared_routes(topology, pairs, copies, job_orbits.links)
+    if hops is None or routes is None or hops * len(copies.number) > _MOST_COMPARED_HOPS * len(copies.first):
+        return routes
+    return routes if _hops_kept(topology, placed.route_pairs(np.arange(len(copies.number))), images) is not None else None
 
 
-def _hops_kept(topology: Topology, pairs: RoutePairs, moves: tuple[Move, ...]) -> int | None:
-    """Return the number of hops of the routes of pairs; None if a move does not map them onto the routes of moved pairs."""
+def _hops_kept(topology: Topology, pairs: RoutePairs, images: tuple[SymmetryImage, ...]) -> int | None:
+    """Return the number of hops of the routes of pairs; None if a symmetry does not map them onto routes."""
     src, dst, key = pairs
     if topology.spray is not None:
-        hops = [shares_kept(topology, topology.spray, pairs, *move) for move in moves]
+        hops = [shares_kept(topology, topology.spray, pairs, *image) for image in images]
         return None if None in hops else hops[0]
     found = topology.router(*pairs)
-    for node, link in moves:
-        image = topology.router(column(node[src], np.int64), column(node[dst], np.int64), key)
-        if not (np.array_equal(image.start, found.start) and np.array_equal(image.link, link[found.link])):
+    for node, link in images:
+        mapped = topology.router(column(node[src], np.int64), column(node[dst], np.int64), key)
+        if not (np.array_equal(mapped.start, found.start) and np.array_equal(mapped.link, link[found.link])):
             return None
     return len(found.link)
 
 
 @cached_by_topology(1)
-def _images(topology: Topology) -> LinkImages:
+def _link_images(topology: Topology) -> LinkImages:
     """Return the lookup tables that map links of a topology under its symmetries."""
     return LinkImages.of(topology.links, topology.n_nodes)
 
@@ -196,7 +198,7 @@ def _length(node: I64, first: int) -> int:
 
 
 def _power(permutation: I64, k: int) -> I64:
-    """Return the k-th power of a permutation."""
+    """Return a permutation applied k times; the identity for k = 0."""
     found, square = permutation if k % 2 else np.arange(len(permutation)), permutation
     while k := k // 2:
         square = square[square]
@@ -204,16 +206,16 @@ def _power(permutation: I64, k: int) -> I64:
     return found
 
 
-def _products(moves: tuple[Move, ...], lengths: list[int]) -> list[Move]:
-    """Return some products of random powers of all moves; a fixed seed makes them the same in every run.
+def _products(images: tuple[SymmetryImage, ...], lengths: list[int]) -> list[SymmetryImage]:
+    """Return some products of random powers of all symmetries, as images; a fixed seed makes them the same in every run.
 
     Args:
-        moves: The moves.
-        lengths: The number of times after which each move brings the first rank back to its place.
+        images: The symmetries, as images of nodes and links.
+        lengths: For each symmetry, the number of times after which it brings the first rank back to its own NPU.
     """
     random, products = np.random.default_rng(0), []
     for _ in range(_PRODUCTS):
-        powers = [[_power(c, k) for c in move] for move, k in zip(moves, random.integers(1, lengths), strict=True)]
+        powers = [[_power(c, k) for c in image] for image, k in zip(images, random.integers(1, lengths), strict=True)]
         node, link = (reduce(lambda done, power: power[done], chain) for chain in zip(*powers, strict=True))
         products.append((node, link))
     return products

@@ -19,7 +19,7 @@ from emu.collective.transform import on_grid
 from emu.equivalence import Orbits
 from emu.errors import InputError, must_be
 from emu.fabric.graph import Graph
-from emu.fabric.lowering.classes import Domain, Joins, classes_of, invariant
+from emu.fabric.lowering.classes import JobOrbits, Joins, classes_of, invariant
 from emu.fabric.lowering.graph_columns import graph_of
 from emu.fabric.lowering.message_routes import MessageRoutes, routes_of_pairs, shared_routes
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
@@ -32,7 +32,7 @@ class FabricJob:
     """A schedule to be carried by a fabric, for one group or for several equal groups.
 
     Args:
-        schedule: Any schedule. If its rows of rank 0 suffice for the times of all ranks, only these are used, else every row.
+        schedule: Any schedule. If the times of all ranks follow from the rows of rank 0, only these are used, else every row.
         slot_bytes: [K] bytes of each slot; a slot of 0 bytes is not sent.
         topology: The topology; its links are the links of the graph.
         placement: [P] or [G, P] the node of each participant, helpers after the ranks.
@@ -53,7 +53,7 @@ class FabricJob:
 
     @property
     def nodes(self) -> I64:
-        """[G, P] the node of each participant."""
+        """[G, P] the node of each of the P participants of each of the G groups."""
         return np.atleast_2d(np.asarray(self.placement, np.int64))
 
 
@@ -68,35 +68,35 @@ class LoweredSchedule:
     Participants are counted group after group. If one participant stands for another, the tasks of both are the same tasks.
     """
 
-    laid: PlacedSchedule
+    placed: PlacedSchedule
     copies: Orbits
     graph: Graph
     entry: I32  # [G P] the join that all messages of a participant wait for; or [0]
     exit: I32  # [G P] the join that ends when a participant has received everything and all it sends has left; or [0]
-    alike: I64  # [G P] a number that participants share where one stands for the other
+    orbit: I64  # [G P] a number that participants share if one represents the other
 
     @property
     def schedule(self) -> Schedule:
-        """The schedule whose rows the tasks come from."""
-        return self.laid.schedule
+        """The schedule from whose rows the tasks are made."""
+        return self.placed.schedule
 
     @property
-    def is_quotient(self) -> bool:
+    def uses_symmetry(self) -> bool:
         """True if some participants represent others, so that the graph has fewer tasks than the schedule has messages."""
         return len(self.copies.first) < len(self.copies.number)
 
     @cached_property
     def receiver(self) -> I32:
-        """[M D] the participant that receives each message."""
-        dst = column(self.laid.classes.messages.dst, np.int64)
-        return column(self.laid.who(dst, self.copies.first), np.int32)
+        """[M D] the participant that receives each of the M messages of each of the D copies."""
+        dst = column(self.placed.classes.messages.dst, np.int64)
+        return column(self.placed.participants_in(dst, self.copies.first), np.int32)
 
     @cached_property
     def route_keys(self) -> I64:
         """[V] the key of the route of each message; 0 for the other tasks."""
         keys = np.zeros(self.graph.n_tasks, np.int64)
-        channel = self.laid.classes.messages.channel
-        keys[: len(channel) * len(self.copies.first)] = np.repeat(self.laid.key * CHANNELS + channel, len(self.copies.first))
+        channel = self.placed.classes.messages.channel
+        keys[: len(channel) * len(self.copies.first)] = np.repeat(self.placed.key * CHANNELS + channel, len(self.copies.first))
         return keys
 
 
@@ -112,15 +112,15 @@ class UnevenError(RowsError):
 
 
 def lower(job: FabricJob, joins: Joins = Joins.EXITS) -> LoweredSchedule:
-    """Return the graph of tasks of a schedule on a placement, for all ranks; see `lay` for `joins`.
+    """Return the graph of tasks of a schedule on a placement, for all ranks; see `place_schedule` for `joins`.
 
     Raises:
-        InputError: See `lay` and `lower_placed`.
+        InputError: See `place_schedule` and `lower_placed`.
     """
-    return lower_placed(lay(job, joins))
+    return lower_placed(place_schedule(job, joins))
 
 
-def lay(job: FabricJob, joins: Joins = Joins.EXITS, *, turns: bool = True) -> PlacedSchedule:
+def place_schedule(job: FabricJob, joins: Joins = Joins.EXITS, *, turns: bool = True) -> PlacedSchedule:
     """Return a schedule placed on the nodes of one group, or of several equal groups.
 
     Args:
@@ -129,8 +129,7 @@ def lay(job: FabricJob, joins: Joins = Joins.EXITS, *, turns: bool = True) -> Pl
         turns: Whether its tasks include the turns of optical switches; False: they come with those between schedules.
 
     Raises:
-        InputError: The sizes or places do not fit the schedule; there are several groups where optical switches turn; a round
-            needs such a switch in two states; or see `store_rows`.
+        InputError: The sizes or the nodes do not fit the schedule.
     """
     nodes, circuits = job.nodes, job.topology.circuits
     check_lowered(job.schedule, job.slot_bytes, nodes)
@@ -147,25 +146,25 @@ def _needs(circuits: Circuits, nodes: I64, key: int, src: I64, dst: I64, channel
     return circuits.needs(nodes[0, src], nodes[0, dst], key * CHANNELS + channel)
 
 
-def lower_placed(placed: PlacedSchedule, domain: Domain | None = None) -> LoweredSchedule:
+def lower_placed(placed: PlacedSchedule, job_orbits: JobOrbits | None = None) -> LoweredSchedule:
     """Return the tasks of a placed schedule, for those copies that represent all others.
 
     Args:
         placed: The placed schedule.
-        domain: The symmetry of the job, which the schedule and its routes keep. None: each copy stands for itself.
+        job_orbits: The symmetry of the job, which the schedule and its routes keep. None: each copy stands for itself.
 
     Raises:
         RowsError: There are more than 2**24 messages of copies that no symmetry makes equal.
         InputError: No route joins a pair.
     """
-    copies = placed.copies(domain)
+    copies = placed.copies(job_orbits)
     size, classes = len(copies.first), placed.classes
     _check_count(placed, size)
-    graph = graph_of(placed, copies, _routes(placed, copies, domain))
-    called, copy = placed.participants
-    ends = (tasks[called] * size + copies.number[copy] if len(tasks) else tasks for tasks in classes.tasks[2:])
+    graph = graph_of(placed, copies, _routes(placed, copies, job_orbits))
+    number, copy = placed.participants
+    ends = (tasks[number] * size + copies.number[copy] if len(tasks) else tasks for tasks in classes.tasks[2:])
     entry, leave = (column(end, np.int32) for end in ends)
-    return LoweredSchedule(placed, copies, graph, entry, leave, column(called * size + copies.number[copy], np.int64))
+    return LoweredSchedule(placed, copies, graph, entry, leave, column(number * size + copies.number[copy], np.int64))
 
 
 def delay_entries(piece: LoweredSchedule, launch_fs: int) -> LoweredSchedule:
@@ -177,32 +176,34 @@ def delay_entries(piece: LoweredSchedule, launch_fs: int) -> LoweredSchedule:
     return replace(piece, graph=replace(piece.graph, alpha_fs=column(alpha, np.int64)))
 
 
-def busiest_fs(placed: PlacedSchedule, domain: Domain | None = None) -> float:
+def busiest_fs(placed: PlacedSchedule, job_orbits: JobOrbits | None = None) -> float:
     """Return a lower bound of the schedule's ticks: the time that the busiest link needs for all its messages.
 
     The arguments are those of `lower_placed`.
     """
-    copies = placed.copies(domain)
-    ways = _routes(placed, copies, domain)
-    crossing = np.repeat(np.repeat(placed.classes.pair_bytes, len(copies.first)), np.diff(ways.start)) * ways.weight
-    carried = np.bincount(ways.link, crossing, len(ways.capacity_Bps))
-    return float((carried / ways.capacity_Bps).max(initial=0.0)) * TICKS_PER_S
+    copies = placed.copies(job_orbits)
+    routes = _routes(placed, copies, job_orbits)
+    crossing = np.repeat(np.repeat(placed.classes.pair_bytes, len(copies.first)), np.diff(routes.start)) * routes.weight
+    carried = np.bincount(routes.link, crossing, len(routes.capacity_Bps))
+    return float((carried / routes.capacity_Bps).max(initial=0.0)) * TICKS_PER_S
 
 
-def _routes(placed: PlacedSchedule, copies: Orbits, domain: Domain | None) -> MessageRoutes:
-    """Return the routes of a placed schedule's pairs, over links, or over orbits of links if a domain is given."""
-    if domain is None:
+def _routes(placed: PlacedSchedule, copies: Orbits, job_orbits: JobOrbits | None) -> MessageRoutes:
+    """Return the routes of a placed schedule's pairs, over links, or over orbits of links if `job_orbits` is given."""
+    if job_orbits is None:
         return routes_of_pairs(placed.topology, placed.route_pairs(copies.first))
-    ways = domain.ways.get(placed) or shared_routes(placed.topology, placed.route_pairs(copies.first), copies, domain.links)
-    if ways is None:
+    routes = job_orbits.routes.get(placed) or shared_routes(
+        placed.topology, placed.route_pairs(copies.first), copies, job_orbits.links
+    )
+    if routes is None:
         raise InputError(
             f"{placed.name}: the routes of {placed.topology.name} do not keep the symmetry that it was to be timed by"
         )
-    return ways
+    return routes
 
 
 def check_lowered(schedule: Schedule, slot_bytes: I64, nodes: I64) -> None:
-    """Check that sizes and places fit a schedule.
+    """Check that the sizes of slots and the nodes of participants fit a schedule.
 
     Raises:
         InputError: There is not one size for each slot or one node for each participant, or a size is below 0 or too large.
@@ -219,33 +220,39 @@ def check_lowered(schedule: Schedule, slot_bytes: I64, nodes: I64) -> None:
         raise must_be("lower", "placement", what, nodes.shape[1])
 
 
-def store_rows(job: FabricJob) -> Schedule:
-    """Return the job's schedule with every row stored, unless its rows of rank 0 give the times of all ranks.
+def expanded_schedule(job: FabricJob, why: str = "", mend: str = "") -> Schedule:
+    """Return the job's schedule with every row stored.
+
+    Args:
+        job: The job.
+        why: Why the caller needs every row, for the error, if the job itself does not.
+        mend: What to leave out in that case.
 
     Raises:
         RowsError: There are more than 2**24 rows; the message says why they are needed. It is an `UnevenError` if a size that
             divides evenly would help.
     """
     schedule, rows = job.schedule, job.schedule.n_rows_of_all
-    if not schedule.translate:
+    if not schedule.by_rank:
         return schedule
     if rows <= MAX_ROWS:
         return _expanded(schedule)
     needed = f"so that each of {rows} rows must be timed, at most 2**24"
     if job.send_overhead_fs:
-        why = "a sender spends its overhead on one message after another"
-        raise RowsError(f"{job.name}: {why}, {needed}; leave it out, or take fewer ranks")
-    if job.topology.circuits:
+        why, mend = "a sender spends its overhead on one message after another", "leave it out"
+    elif job.topology.circuits:
         raise RowsError(f"{job.name}: the optical switches of {job.topology.name} turn, {needed}; take fewer ranks")
-    if not invariant(job.slot_bytes, schedule.translations):
+    elif not invariant(job.slot_bytes, schedule.translations):
         raise UnevenError(job.name, needed)
-    why = "perturbed starts are not symmetric"
-    raise RowsError(f"{job.name}: {why}, {needed}; leave the perturbations out, or take fewer ranks")
+    raise RowsError(f"{job.name}: {why}, {needed}; {mend}, or take fewer ranks")
 
 
 @cached(LRUCache(_KEPT, getsizeof=lambda found: found.n_rows + 1), lock=Lock())
 def _expanded(schedule: Schedule) -> Schedule:
-    """Return the schedule with every row stored; the result is cached together with its classes."""
+    """Return the schedule with every row stored. The result is cached.
+
+    The classes of tasks, which are computed once for each schedule object, are kept with it.
+    """
     return schedule.expand()
 
 
@@ -255,16 +262,19 @@ def _rows_needed(job: FabricJob, nodes: I64) -> Schedule:
     If the groups are a grid of the topology, the result has the translations of that grid.
     """
     schedule = job.schedule
-    if not schedule.translate:
+    if not schedule.by_rank:
         return schedule
     if job.send_overhead_fs or job.topology.circuits or not invariant(job.slot_bytes, schedule.translations):
-        return store_rows(job)
+        return expanded_schedule(job)
     return _on_grid(schedule, _extent(job.topology, nodes[0]))
 
 
 @cached(LRUCache(_KEPT, getsizeof=lambda found: found.n_rows + 1), lock=Lock())
 def _on_grid(schedule: Schedule, dims: tuple[int, ...]) -> Schedule:
-    """Return `on_grid(schedule, dims)`, cached together with its classes."""
+    """Return `on_grid(schedule, dims)`: the schedule with the translations of a grid. The result is cached.
+
+    The classes of tasks, which are computed once for each schedule object, are kept with it.
+    """
     return on_grid(schedule, dims)
 
 

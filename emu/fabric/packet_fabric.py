@@ -25,7 +25,7 @@ MOST_SEED, MOST_EVENTS = 2**63 - 1, 2**62
 
 @dataclass(frozen=True)
 class PacketFabric:
-    """A network whose messages are timed packet by packet."""
+    """A packet network with a seed and a budget, as an engine that times graphs."""
 
     network: PacketNetwork = field(default_factory=lambda: network_of(ASSUMED_NETWORK))
     seed: int = 0
@@ -41,8 +41,8 @@ class PacketFabric:
         Args:
             graph: The graph.
             topology: Its topology.
-            ways: The ways of its messages, which do not depend on when they start.
-            seed: Decides all that is random; by default the fabric's own.
+            ways: The paths that its messages may take; they do not depend on when messages start.
+            seed: The seed of all random choices; None: the fabric's own.
         """
         return run_packets(graph, topology, self.network, self.seed if seed is None else seed, ways, self.most_events)
 
@@ -57,7 +57,7 @@ class PacketFabric:
 
 
 def _packets_sentence(network: PacketNetwork) -> str:
-    """Return the sentence about packets and nodes."""
+    """Return the sentence of the report on the sizes of packets and on what nodes do with them."""
     unit = f", {format_size(network.cell_bytes)} of which are simulated as one cell" if network.cell_bytes else ""
     passed = "when its last byte is there" if network.forwarding == "store" else "as soon as it begins to arrive"
     delay = f" and {format_time(seconds(network.switch_fs))} later" if network.switch_fs else ""
@@ -72,11 +72,12 @@ _ROUTES = {
     "in-turn": "packets take the shortest paths in turn, in an order that each switch draws anew after each turn",
     "random": "each packet takes one of the shortest paths at random",
     "adaptive": "each packet takes the port with the shortest queue on one of the shortest paths, by classes of length",
+    "least-loaded": "a message takes the one of the shortest paths whose links have least to carry when it starts",
 }
 
 
 def _routes_sentence(network: PacketNetwork) -> str:
-    """Return the sentence about routes and acknowledgements."""
+    """Return the sentence of the report on the routes of packets and on acknowledgements."""
     if network.acks == "none":
         return f"{_ROUTES[network.route]}; there are no acknowledgements"
     many = f"{network.packets_per_ack} packets" if network.packets_per_ack > 1 else "a packet"
@@ -84,7 +85,7 @@ def _routes_sentence(network: PacketNetwork) -> str:
 
 
 def _loss_sentence(network: PacketNetwork) -> str:
-    """Return the sentence about full queues and congestion."""
+    """Return the sentence of the report on full queues and on congestion control."""
     control = {"none": "no congestion control", "window": "a fixed window"}.get(network.congestion, network.congestion.upper())
     if network.lossless == "pause":
         low, high = format_size(network.resume_below_bytes), format_size(network.pause_above_bytes)
@@ -126,9 +127,9 @@ def packet_fabric(fabric: str, network: str = "") -> PacketFabric | None:
     cell = {"cell_bytes": parse_size(given["cell"], "cell")} if "cell" in given else {}
     run = {}
     if "seed" in given:
-        run["seed"] = _count(given["seed"], "seed", MOST_SEED)
+        run["seed"] = _parse_count(given["seed"], "seed", MOST_SEED)
     if "events" in given:
-        run["most_events"] = _count(given["events"], "events", MOST_EVENTS)
+        run["most_events"] = _parse_count(given["events"], "events", MOST_EVENTS)
     return PacketFabric(network_of(kind, **settings, **cell), **run)
 
 
@@ -139,10 +140,10 @@ class EngineChoice(NamedTuple):
     check: PacketFabric | None = None  # that check fluid times; None: none do
 
     def check_whole(self, command: str) -> None:
-        """Refuse packets for a job whose parts fail.
+        """Refuse packets, and the check by them, for a job in which nodes or links fail; the packet engine has no faults.
 
         Raises:
-            InputError: There are packets.
+            InputError: Packets were chosen, or a check by them.
         """
         why = "packets know no faults during a run"
         if self.packets is not None:
@@ -151,19 +152,23 @@ class EngineChoice(NamedTuple):
             raise must_be(command, "--check-fabric", "left out where --fault is given", self.check.network.kind, why)
 
     def check_on(self, topologies: Iterable[Topology]) -> None:
-        """Refuse packets, and the check by them, on topologies that spray messages.
+        """Refuse the packet engine, and the check by it, on topologies that spray messages.
 
         Raises:
-            InputError: There are packets, and a topology sprays messages.
+            InputError: Packets are used, and a topology sprays messages.
         """
         for topology in topologies if self != FLUID_ENGINE else ():
             check_unsprayed(topology)
 
     def check_clock(self, command: str, *, paced: bool) -> None:
-        """Refuse packets for a run that goes by the clock of this host, whose ranks the fluid fabric times.
+        """Refuse the packet engine for a run whose ranks are paced in real time; only the fluid engine can do that.
+
+        Args:
+            command: The name of the command, for the error.
+            paced: Whether the run is paced.
 
         Raises:
-            InputError: There are packets, and the run is paced.
+            InputError: Packets were chosen, and the run is paced.
         """
         if paced and self.packets is not None:
             why = "the fluid fabric says how long ranks of a paced run wait"
@@ -197,14 +202,14 @@ def _network_settings(text: str) -> tuple[str, dict[str, Any]]:
     if variant:
         raise must_be("", "--network", "a kind and settings, such as roce:route=in-turn", text)
     readers: dict[str, tuple[str, Callable[[str, str], Any]]] = {name: (f"{name}_bytes", parse_size) for name in _SIZES}
-    readers |= {name: (name, _count) for name in _COUNTS} | {name: (name, _share) for name in _SHARES}
+    readers |= {name: (name, _parse_count) for name in _COUNTS} | {name: (name, _parse_share) for name in _SHARES}
     readers |= {name: (name, lambda word, _: word) for name in _WORDS} | {"switch": ("switch_fs", parse_time)}
     check_known_settings(f"--network {kind}", readers, given)
     return kind, {readers[name][0]: readers[name][1](value, name) for name, value in given.items()}
 
 
-def _count(text: str, name: str, most: int = 2**31 - 1) -> int:
-    """Parse a whole number from 0 to `most`, and return it."""
+def _parse_count(text: str, name: str, most: int = 2**31 - 1) -> int:
+    """Return the whole number from 0 to `most` that the text of a setting states."""
     if not text.isascii() or not text.isdigit():
         raise must_be("", name, "a whole number, 0 or more", text)
     digits = text.lstrip("0") or "0"
@@ -215,8 +220,8 @@ def _count(text: str, name: str, most: int = 2**31 - 1) -> int:
     return int(digits)
 
 
-def _share(text: str, name: str) -> float:
-    """Parse a number that is 0 or more, and return it."""
+def _parse_share(text: str, name: str) -> float:
+    """Return the number, 0 or more, that the text of a setting states."""
     try:
         value = float(text)
     except ValueError:

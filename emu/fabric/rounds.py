@@ -24,7 +24,10 @@ _MOST = 2**20  # limit on the messages of a group times its rounds
 
 
 class Rounds(NamedTuple):
-    """The estimated times of groups that start at one time, in ticks after all ranks have entered."""
+    """The estimated time of groups that start at one time, in ticks.
+
+    `least_fs` is a lower bound, `most_fs` the time with a barrier after each round.
+    """
 
     least_fs: float
     most_fs: float
@@ -38,7 +41,7 @@ class Rounds(NamedTuple):
 
     @property
     def apart(self) -> float:
-        """The largest error of the mean, as a share of the mean."""
+        """The largest possible error of `middle_fs`, as a share of it: half the distance of the two bounds."""
         return (self.most_fs - self.least_fs) / 2 / self.middle_fs if self.most_fs else 0.0
 
 
@@ -51,7 +54,7 @@ class _MessageCounts(NamedTuple):
     size_bytes: list[int]  # [rounds] size of every message of each round
 
 
-def message_count(placed: Sequence[PlacedSchedule]) -> int:
+def group_message_count(placed: Sequence[PlacedSchedule]) -> int:
     """Return the number of messages of all groups, including copies within a rank."""
     return sum(len(each.classes.messages.src) * len(each.copies(None).first) for each in placed)
 

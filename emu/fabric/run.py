@@ -19,8 +19,8 @@ from emu.fabric.engine.quotient import quotient
 from emu.fabric.engine.solver.state import State
 from emu.fabric.engine.sweep import sweep
 from emu.fabric.graph import Graph, Timeline, name_tasks
-from emu.fabric.job_symmetry import domain_of
-from emu.fabric.lower import FabricJob, LoweredSchedule, lay, lower_placed
+from emu.fabric.job_symmetry import orbits_of_job
+from emu.fabric.lower import FabricJob, LoweredSchedule, lower_placed, place_schedule
 from emu.fabric.lowering.classes import Joins
 from emu.fabric.lowering.graph_columns import message_name
 from emu.units import seconds
@@ -43,9 +43,9 @@ def run_graph(graph: Graph, capacity_events: Iterable[CapacityEvent] = ()) -> Ti
     """
     check_graph(graph)
     in_order, events = order_tasks(graph), tuple(capacity_events)
-    shorter = None if events else sweep(graph, in_order) or quotient(graph, in_order)
-    if shorter is not None:
-        return shorter
+    quick_timeline = None if events else sweep(graph, in_order) or quotient(graph, in_order)
+    if quick_timeline is not None:
+        return quick_timeline
     state = State(graph.capacity_Bps)
     for event in events:
         state.set_capacity(*event)
@@ -56,7 +56,7 @@ def run_graph(graph: Graph, capacity_events: Iterable[CapacityEvent] = ()) -> Ti
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """The least and the largest value of a chaotic result over perturbed starts."""
+    """The least and the largest seconds that a run takes over some perturbations of its starts; `seeds` is their number."""
 
     seeds: int
     least_s: float
@@ -95,7 +95,12 @@ def spread(graph: Graph, seeds: int, result_s: Callable[[Timeline], float] = lam
 
 
 def spread_of(results: Sequence[float], n_tasks: int) -> Spread | None:
-    """Return the spread of the results in seconds of perturbed runs; None if they differ by at most one tick for each task."""
+    """Return the spread of the times of runs with slightly shifted starts; None if they differ by rounding alone.
+
+    Args:
+        results: The seconds that each run took.
+        n_tasks: The number of tasks; a rounding error of one tick is allowed for each.
+    """
     least, most = min(results), max(results)
     return Spread(len(results), least, most) if most - least > seconds(n_tasks) else None
 
@@ -103,12 +108,14 @@ def spread_of(results: Sequence[float], n_tasks: int) -> Spread | None:
 def time_alone(job: FabricJob) -> Timeline:
     """Return the timeline of a job that has the fabric to itself.
 
+    Its method is "quotient" if symmetries reduced the graph before it came to the engine, whichever method then timed it.
+
     Raises:
-        InputError: See `lay` and `lower_placed`; or a message ends beyond the clock.
+        InputError: See `place_schedule` and `lower_placed`; or a message ends beyond the clock.
     """
     piece = lower_alone(job)
     timeline = run_named(piece.graph, piece.schedule, job.name)
-    return replace(timeline, how="quotient") if piece.is_quotient else timeline
+    return replace(timeline, how="quotient") if piece.uses_symmetry else timeline
 
 
 def lower_alone(job: FabricJob) -> LoweredSchedule:
@@ -116,8 +123,8 @@ def lower_alone(job: FabricJob) -> LoweredSchedule:
 
     The errors are those of `time_alone`.
     """
-    placed = lay(job, Joins.NONE)
-    return lower_placed(placed, domain_of(job.topology, placed.npus[0], [placed]) if placed.by_rank else None)
+    placed = place_schedule(job, Joins.NONE)
+    return lower_placed(placed, orbits_of_job(job.topology, placed.npus[0], [placed]) if placed.by_rank else None)
 
 
 def run_named(graph: Graph, schedule: Schedule, name: str) -> Timeline:

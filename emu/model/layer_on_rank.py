@@ -30,7 +30,10 @@ Splits = I64  # [L, P, N, EP] in layer l with experts and pass p, rows that rank
 
 
 class RoutedRows(NamedTuple):
-    """The token rows that one rank sends to experts and receives for its own experts, in one pass of one layer."""
+    """The token rows that one rank sends to experts and receives for its own experts, in one pass of one layer.
+
+    `given` and `taken` are the rows to and from each rank of the experts' group.
+    """
 
     given: tuple[int, ...]  # [EP] to each rank of the experts
     taken: tuple[int, ...]  # [EP] from each
@@ -39,7 +42,7 @@ class RoutedRows(NamedTuple):
 
     @property
     def here(self) -> int:
-        """The number of rows that the rank's experts process."""
+        """The number of token rows that come to this rank's experts from all ranks, all experts together."""
         return sum(self.shares)
 
     @property
@@ -50,7 +53,7 @@ class RoutedRows(NamedTuple):
 
 @dataclass(frozen=True)
 class LayerOnRank:
-    """An embedding, a layer of one kind, or a head, as the share that one rank computes and stores."""
+    """A part of a model (an embedding, a layer of one kind, or a head), as the share that one rank computes and stores."""
 
     model: Model
     plan: Plan
@@ -127,7 +130,7 @@ class LayerOnRank:
         return outputs_kept(self.operators) if self.plan.recompute == OPS else frozenset()
 
     def passes(self, operator: ModelOperator) -> Passes:
-        """Return what the software moves in each pass of an operator of the layer."""
+        """Return the FLOPs and the memory traffic of each pass of an operator, as the software's kernels have them."""
         return passes_of(operator, self.stack, layer=self.is_layer)
 
     def travels(self, operator: ModelOperator) -> bool:
@@ -171,7 +174,7 @@ RoutedOf = Callable[[int, int], RoutedRows | None]  # of a layer of the model an
 
 
 def classes(plan: Plan, model: Model, place: int, splits: Splits | None) -> list[tuple[I64, RoutedOf]]:
-    """Return sets of ranks at a place of their pipelines that exchange equal token rows, with these rows.
+    """Return sets of ranks at one place of a pipeline that exchange equal numbers of token rows, with these numbers.
 
     Ranks are numbers in their stage.
 
@@ -196,16 +199,22 @@ def classes(plan: Plan, model: Model, place: int, splits: Splits | None) -> list
     same: dict[tuple[RoutedRows, ...], list[int]] = {}
     for rank in range(plan.stage_ranks):
         same.setdefault(tuple(rows[rank] for rows in of.values()), []).append(rank)
-    return [(np.array(ranks), partial(_of_rank, of, ranks[0])) for ranks in same.values()]
+    return [(np.array(ranks), partial(_rows_of_rank, of, ranks[0])) for ranks in same.values()]
 
 
 def rows_by_kind(rows: Callable[[Plan, Model, str], RoutedRows | None], plan: Plan, model: Model) -> RoutedOf:
-    """Return the rows of each layer and pass, given a function of the rows of a layer of a kind."""
+    """Return a function that gives the token rows of a layer and pass, if all layers of a kind have equal rows.
+
+    Args:
+        rows: The function that gives the rows of a kind of layers.
+        plan: The plan.
+        model: The model.
+    """
     by_kind = {kind: rows(plan, model, kind) for kind in set(model.kinds)}
     return lambda layer, _: by_kind[model.kinds[layer]]
 
 
-def _of_rank(of: Mapping[tuple[int, int], list[RoutedRows]], rank: int, layer: int, pass_: int) -> RoutedRows | None:
+def _rows_of_rank(of: Mapping[tuple[int, int], list[RoutedRows]], rank: int, layer: int, pass_: int) -> RoutedRows | None:
     return of[layer, pass_][rank] if (layer, pass_) in of else None
 
 

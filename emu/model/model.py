@@ -107,7 +107,7 @@ class Model:
         again = 0
         for n, name, part in self.parts(Tokens(1, context=seq)):
             if name not in (EMBEDDING, HEAD) and recompute != "none":
-                again += n * sum(_forward_flops(o) for o in _again(part, recompute))
+                again += n * sum(_forward_flops(o) for o in _recomputed(part, recompute))
         return again
 
     def saved(self, tokens: Tokens, cut: Cut) -> Amount:
@@ -115,7 +115,7 @@ class Model:
         return sum((o.eager.saved.times(n) for n, o in self.operators(tokens, cut)), Amount())
 
 
-def _again(part: Sequence[ModelOperator], recompute: str) -> list[ModelOperator]:
+def _recomputed(part: Sequence[ModelOperator], recompute: str) -> list[ModelOperator]:
     """Return the operators of a layer that recomputation runs again in the backward."""
     if recompute == OPS:
         kept = outputs_kept(part)
@@ -134,7 +134,7 @@ def _forward_flops(o: ModelOperator) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """The common form of models of different sizes."""
+    """An architecture with the sizes of its models: `describe` makes a model from a name and sizes."""
 
     name: str
     configs: Mapping[str, Any]  # sizes by the model's name: frozen dataclasses of one type
@@ -186,7 +186,7 @@ def find_model(word: str | Model) -> Model:
 
 
 def anywhere(word: str) -> str:
-    """Return the word for a process that runs in another folder."""
+    """Return the name of a model, or the whole path of its file, which a process in another folder can find."""
     return str(Path(word).resolve()) if word.endswith(".toml") else word
 
 
@@ -215,7 +215,7 @@ def describe_model(sizes: Mapping[str, Any], name: str) -> Model:
 
 
 def _read(given: Mapping[str, Any], of: Any, where: str, whose: str) -> Any:
-    """Return a dataclass from a table of its fields."""
+    """Return a dataclass whose fields have the values of a table, after a check."""
     known = [field.name for field in fields(of)]
     check_keys(given, known, where)
     needed = [f.name for f in fields(of) if f.default is MISSING and f.default_factory is MISSING]

@@ -20,7 +20,10 @@ FORWARD, INPUT, WEIGHT = "forward", "input", "weight"  # a pass: the forward, or
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """The tokens of one rank in one pass: the number of sequences, and the queries and keys of each."""
+    """The tokens of one rank in one pass: the number of sequences and their length.
+
+    `context` is the number of keys that attention sees.
+    """
 
     length: int  # of a sequence, on this rank
     context: int = 0  # keys that attention sees: under context parallelism more than `length`; 0: as many
@@ -34,7 +37,7 @@ class Tokens:
 
     @property
     def keys(self) -> int:
-        """The number of keys of one sequence."""
+        """The number of keys that attention sees for one sequence."""
         return self.context or self.length
 
 
@@ -60,7 +63,10 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """Numbers of FLOPs, and of elements that are read, written or kept."""
+    """Numbers of FLOPs, and of elements that are read, written or kept.
+
+    Elements of activations are `whole` if tensor parallelism leaves them whole, and `cut` if it divides them.
+    """
 
     flops: int = 0
     whole: int = 0  # elements of activations that tensor parallelism leaves whole
@@ -78,22 +84,25 @@ class Amount:
         )
 
     def times(self, n: int) -> "Amount":
-        """Return the amount of n such operators."""
+        """Return this amount multiplied by n."""
         return Amount(n * self.flops, n * self.whole, n * self.cut, n * self.parameters, n * self.fixed_bytes)
 
     @property
     def elements(self) -> int:
-        """The elements of activations and parameters."""
+        """The elements of activations and parameters that are read and written."""
         return self.whole + self.cut + self.parameters
 
     def bytes(self, activation: int = 4, parameter: int = 4) -> int:
-        """Return the bytes, given those of an element of activations and of parameters."""
+        """Return the bytes of memory traffic, given the bytes of an element of activations and of one of parameters."""
         return activation * (self.whole + self.cut) + parameter * self.parameters + self.fixed_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Passes:
-    """The amounts of the passes through one operator, and the amount kept between them."""
+    """The FLOPs and memory traffic of each pass through one operator: the forward, and the gradients of its input and weight.
+
+    `saved` is what the forward keeps for the backward.
+    """
 
     forward: Amount = Amount()
     backward_input: Amount = Amount()  # the gradients of what came in
@@ -106,7 +115,7 @@ class Passes:
         return self.backward_input + self.backward_weight
 
     def each(self, change: Callable[[Amount], Amount]) -> "Passes":
-        """Return the passes with every amount changed."""
+        """Return a copy in which every amount (forward, gradients, and what is saved) is replaced by `change` of it."""
         return Passes(change(self.forward), change(self.backward_input), change(self.backward_weight), change(self.saved))
 
 
@@ -121,7 +130,10 @@ class RowSum:
 
     @property
     def amount(self) -> Amount:
-        """The memory traffic of the kernel: each row is read with its index, each token's sum is read and written."""
+        """The memory traffic of the kernel.
+
+        Each row is read once with its index of 8 bytes. The sum of each token is read and written once.
+        """
         return Amount(whole=(self.rows + 2 * self.tokens) * self.elements, fixed_bytes=8 * self.rows)
 
     @property
@@ -173,7 +185,7 @@ class ModelOperator:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The elements of each of its tensors."""
+        """The number of elements of each of the operator's parameter tensors."""
         return (self.parameters // self.tensors,) * self.tensors if self.parameters else ()
 
     @property
@@ -249,7 +261,7 @@ def _shared(operator: ModelOperator, n: int, tokens: tuple[int, int] = (1, 1), h
 
 
 def _product_of(operator: ModelOperator, n: int, up: int, down: int) -> tuple[int, int, int] | None:
-    """Return the shape of its product on a rank."""
+    """Return the shape (m, n, k) of the operator's matrix product on one of n ranks; None if it has none."""
     if operator.shape is None:
         return None
     m, columns, rows = operator.shape

@@ -20,7 +20,7 @@ GATHER, DROP, REDUCE = "gather", "drop", "reduce"  # gather or drop a stage's sh
 
 
 class Turn(NamedTuple):
-    """One entry of the order of a pipeline, for the ranks at one place.
+    """One entry of the order of a pipeline, for the ranks at one of its places.
 
     A turn is a forward or backward pass of one microbatch, a message of such a pass, or an action on a stage's weights.
     """
@@ -34,7 +34,11 @@ TurnGroup = tuple[Turn, ...]  # turns without a message between them
 
 
 class Order(NamedTuple):
-    """The requirements of one order on virtual stages and microbatches."""
+    """The requirements of one pipeline order on the virtual stages (V) of a rank and on the microbatches (M) of P places.
+
+    `splits` says whether gradients of inputs and of weights are separate turns; `wraps` whether stages run forth and back
+    (V-shaped).
+    """
 
     virtual: tuple[int, ...]  # the allowed V; (): 2 or more
     times: int  # the fewest M as a multiple of P; 0: any
@@ -88,7 +92,7 @@ def stages_of(place: int, stages: int, virtual: int, name: str) -> tuple[int, ..
 
 
 class _Place:
-    """The list of turns of one place while an order is being built; microbatches follow in their order."""
+    """The turns of the ranks at one place of a pipeline, while an order is being built; microbatches follow in their order."""
 
     def __init__(self, place: int, places: int) -> None:
         self.stages = (place, 2 * places - 1 - place)
@@ -178,7 +182,7 @@ def dualpipev(place: int, places: int, microbatches: int) -> list[TurnGroup]:
 
 
 def turns(order: str, place: int, places: int, virtual: int, microbatches: int) -> Iterator[TurnGroup]:
-    """Return the forward and backward turns of one place, in order."""
+    """Return the forward and backward turns of the ranks at one place of a pipeline, in order."""
     if order == "gpipe":
         both = ((FORWARD, number) for number in range(microbatches)), ((BACKWARD, number) for number in range(microbatches))
         return ((Turn(place, *each),) for half in both for each in half)
@@ -220,7 +224,7 @@ def _one_and_one(place: int, places: int, virtual: int, microbatches: int, *, sp
 
 @cache
 def all_turns(order: str, places: int, virtual: int, microbatches: int) -> tuple[tuple[Turn, ...], ...]:
-    """Return the turns of all places, with their messages."""
+    """Return the turns of all places of a pipeline, with their messages."""
     own = [list(turns(order, place, places, virtual, microbatches)) for place in range(places)]
     return with_messages(own, places * virtual, microbatches)
 
@@ -260,7 +264,7 @@ def _gives_to(turn: Turn, stages: int) -> int | None:
 
 
 def _takes_from(turn: Turn, place_of: dict[int, int], stages: int) -> set[Turn]:
-    """Return the message that a turn needs, or an empty set."""
+    """Return, as a set, the message that a turn needs before it can run; an empty set if it needs none."""
     source = turn.stage - _TOWARDS[turn.what] if turn.what in _TOWARDS else -1
     if not 0 <= source < stages or place_of[source] == place_of[turn.stage]:
         return set()
@@ -293,9 +297,9 @@ def with_weights(own: Sequence[TurnGroup], microbatches: int) -> list[TurnGroup]
 
 
 def _next_stages(own: Sequence[TurnGroup]) -> list[list[int]]:
-    """Return, for each group of turns, the stages that run next, as many as may have whole weights at one time.
+    """Return, for each group of turns, the stages that run next.
 
-    There are as many as may have whole weights at a time (`_ACTIVE`), and those that are in one group with the last of them.
+    There are as many as may have whole weights at a time (`_ACTIVE`), and those in one group of turns with the last of them.
     """
     found, order, at = list[list[int]](), list[int](), dict[int, int]()  # all stages from a group on, and where each is next
     for number, together in reversed([*enumerate(own)]):

@@ -69,7 +69,7 @@ def calibrate(device: str, found: Sequence[Probe], ran: Sequence[LayerStep] = ()
 
 
 def fit(found: Sequence[Probe], device: Device, cores: int, dtype: str) -> Device:
-    """Return the device whose times are nearest to the measured ones.
+    """Return a device that predicts the measured times of probes as well as possible.
 
     Peaks are the fastest product of a dtype, the bandwidth is that of the fastest copy, and shares are of these.
 
@@ -98,7 +98,7 @@ def fit(found: Sequence[Probe], device: Device, cores: int, dtype: str) -> Devic
 
 def _best(found: Sequence[Probe], devices: Iterable[Device]) -> Device:
     """Return the device with the least error in the logarithm of times, summed over kernels; of equals, the first."""
-    events, first = _together(found)
+    events, first = _joined_events(found)
     took = np.array([p.time_s for p in found])
 
     def error(device: Device) -> float:
@@ -107,7 +107,7 @@ def _best(found: Sequence[Probe], devices: Iterable[Device]) -> Device:
     return min(devices, key=error)
 
 
-def _together(found: Sequence[Probe]) -> tuple[Events, I64]:
+def _joined_events(found: Sequence[Probe]) -> tuple[Events, I64]:
     """Return the kernels of all probes in one table of events, and the row at which each probe begins."""
     every = [p.events for p in found]
     n = np.cumsum([0, *map(len, every)])

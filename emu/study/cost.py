@@ -39,7 +39,7 @@ _LANES = re.compile(r"(?<=x)\d+(?![\d.])")
 
 
 class Price(NamedTuple):
-    """The price and the power of one part."""
+    """The price in dollars and the power in watts of one network part, such as a switch."""
 
     dollars: float
     watts: float
@@ -47,21 +47,25 @@ class Price(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartPrice:
-    """The price and the power of a part by the sources of a book, from the lowest to the highest."""
+    """The price and the power of a network part: the lowest and the highest that the sources of a book have."""
 
     low: Price
     high: Price
     source: str = ""  # "": that of the book
 
     def times(self, lanes: int) -> "PartPrice":
-        """Return the price of a part with `lanes` lanes."""
+        """Return the price and power of a link with `lanes` lanes, if this is that of one lane."""
         low, high = (Price(each.dollars * lanes, each.watts * lanes) for each in (self.low, self.high))
         return PartPrice(low, high, self.source)
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """The entries of a book for one system, or for all."""
+    """The prices of a book for one kind of system, or for every system.
+
+    `free`, `tiers` and `unpriced` are patterns of names of parts: parts that cost nothing, tiers of links, parts without a
+    price.
+    """
 
     parts: Mapping[str, PartPrice]
     free: tuple[str, ...]  # patterns, as of file names
@@ -69,7 +73,7 @@ class Section:
     unpriced: Mapping[str, str]  # why parts have no price, by their patterns
 
     def price(self, part: str) -> PartPrice | None:
-        """Return the price of a part; the price of a link such as `link x4` follows from that of `link x*` per lane."""
+        """Return the price of a network part; None if it has none. That of `link x4` is four times that of `link x*`."""
         own = self.parts.get(part)
         if own is not None:
             return own
@@ -80,7 +84,7 @@ class Section:
         return None
 
     def is_free(self, part: str) -> bool:
-        """Return whether a part costs nothing; an own price or an entry in `unpriced` overrides this."""
+        """Return whether a network part counts as free; a price of its own or an entry in `unpriced` overrides this."""
         is_named = self.price(part) is not None or bool(self.why_unpriced(part))
         return not is_named and any(fnmatchcase(part, pattern) for pattern in self.free)
 
@@ -108,10 +112,12 @@ class PriceBook:
     sections: Mapping[str, Section]
 
     def of(self, topology: Topology) -> Section:
-        """Return the entries for a topology: its own sections, together with the section of every system.
+        """Return the prices for a topology.
+
+        They are those of its own sections and, for parts that these lack, those of the section of every system.
 
         Raises:
-            InputError: The book has no entry for it.
+            InputError: The book has none of these sections.
         """
         system, _, rest = topology.name.partition(":")
         named = ANY, system, f"{system}:{rest.partition(':')[0]}"
@@ -153,7 +159,7 @@ def _section(given: Any, where: str) -> Section:
     for part, why in unpriced.items():
         if not isinstance(why, str):
             raise must_be(where, f"unpriced, {part!r}", "the reason, in quotes", why)
-    return Section(prices, tuple(_words(given, "free", where)), tuple(_words(given, "tiers", where)), unpriced)
+    return Section(prices, tuple(_list_of_names(given, "free", where)), tuple(_list_of_names(given, "tiers", where)), unpriced)
 
 
 def _table(given: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
@@ -164,7 +170,7 @@ def _table(given: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
     return found
 
 
-def _words(given: Mapping[str, Any], key: str, where: str) -> list[str]:
+def _list_of_names(given: Mapping[str, Any], key: str, where: str) -> list[str]:
     """Return a list of names from a table."""
     found = given.get(key, [])
     if not isinstance(found, list) or not all(isinstance(word, str) for word in found):
@@ -222,7 +228,7 @@ class Cost:
 
     @property
     def watts_per_npu(self) -> float:
-        """Watts of the network for each NPU."""
+        """The power of the network, in watts, divided by the number of NPUs."""
         return self.watts / self.npus
 
     @property
@@ -295,14 +301,14 @@ def cost(topology: Topology, book: PriceBook, *, across: bool = False, exchange:
         global_GBps=bisection(topology)[0] / max(1, topology.n_npus // 2) / 1e9 if across else None,
         exchange_GBps=exchange_rate(topology) / 1e9 if exchange else None,
         sources={part: price.source for part, price in paid.items() if price.source},
-        **_bought(topology, {part: price.low for part, price in paid.items()}),
+        **_cost_fields(topology, {part: price.low for part, price in paid.items()}),
     )
     if all(price.low == price.high for price in paid.values()):
         return low
-    return replace(low, high=replace(low, **_bought(topology, {part: price.high for part, price in paid.items()})))
+    return replace(low, high=replace(low, **_cost_fields(topology, {part: price.high for part, price in paid.items()})))
 
 
-def _bought(topology: Topology, prices: Mapping[str, Price]) -> dict[str, Any]:
+def _cost_fields(topology: Topology, prices: Mapping[str, Price]) -> dict[str, Any]:
     """Return the fields of a `Cost` that depend on what each part costs."""
     parts = {part: (topology.bill[part], price) for part, price in prices.items()}
     dollars, watts = (sum(count * getattr(price, name) for count, price in parts.values()) for name in Price._fields)
@@ -324,7 +330,7 @@ def _injection(topology: Topology, section: Section, name: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class OwnershipTerms:
-    """The terms on which the cost of owning a machine is computed."""
+    """The terms on which the cost of owning a machine is computed: the NPU's price, the years, and the price of a kWh."""
 
     npu: Price  # the price and the power of an NPU; 0 dollars if nobody names a price
     years: float  # the time for which the machine runs
@@ -333,7 +339,7 @@ class OwnershipTerms:
 
 @dataclass(frozen=True, slots=True)
 class OwnershipCost:
-    """The cost of a machine: its network and its NPUs."""
+    """The cost of owning a machine: the price and the power of its network and of its NPUs."""
 
     capex_dollars: float
     opex_dollars: float  # energy of all parts at full power
@@ -344,7 +350,7 @@ class OwnershipCost:
         return self.capex_dollars + self.opex_dollars
 
     def per_second_and_dollar(self, amount_per_s: float, share: float = 1.0) -> float:
-        """Return performance over TCO, such as tokens/s for each dollar of a job's share of the machine."""
+        """Return performance for each dollar of TCO, such as tokens per second, for a job on a share of the machine."""
         return amount_per_s / (self.tco_dollars * share)
 
 

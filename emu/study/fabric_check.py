@@ -10,17 +10,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from emu.arrays import F64, I64
+from emu.arrays import I64
 from emu.errors import EmuError
-from emu.fabric.busy_window import TimedGraph, Window, WindowError, busiest_window, late_starts
+from emu.fabric.busy_window import TimedGraph, Window, WindowError, busiest_window, late_starts, packet_ticks
 from emu.fabric.engine.packets.packet_run import PacketRun
 from emu.fabric.engine.packets.ways import message_ends
 from emu.fabric.graph import Graph
 from emu.fabric.packet_fabric import PacketFabric
 from emu.fabric.run import run_graph
-from emu.study.packet_figures import port_name
+from emu.study.packet_figures import blocked_fs, port_name
 from emu.topology.topology import Topology
-from emu.units import TICKS_PER_S, format_size, seconds
+from emu.units import format_size, seconds
 
 RUNS = 8
 NOTHING_SENT = "nothing is sent"  # why a check could not be made
@@ -30,7 +30,7 @@ _TOLD = 3  # ports and messages
 
 @dataclass(frozen=True, slots=True)
 class BlockingPort:
-    """A port, and how much it held up or queued."""
+    """A port, the ticks for which its pauses held up other ports, and the most bytes that waited in it."""
 
     port: str
     blocked_s: float  # seconds of all pauses that it caused in a run, the mean of all; 0 where nothing pauses
@@ -39,7 +39,10 @@ class BlockingPort:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FabricCheck:
-    """The time of a window by packets, divided by its time in the fluid fabric."""
+    """The time of a window by packets, divided by its time in the fluid fabric: the least and the most of several runs.
+
+    `why_not` says why there is no check, if there is none.
+    """
 
     network: str
     request: str  # the busiest request, whose time is compared
@@ -78,14 +81,14 @@ def check_fabric(
     *,
     is_whole: bool = True,
 ) -> FabricCheck:
-    """Return the check of the busiest window of a timed graph; a reason in place of figures where packets cannot run it.
+    """Return the check of a timed graph: its busiest window is run by packets, too; if that is impossible, the reason.
 
     Args:
         source: The graph with its times in the fluid fabric.
         topology: Its topology.
-        fabric: The packets.
+        fabric: The settings of the packet engine.
         request_name: A function that returns the name of a request from its number.
-        is_whole: Whether packets could time all of it, which is advised where the window is too large.
+        is_whole: Whether packets could time the whole graph, which is advised if the window is too large.
     """
     kind = fabric.network.kind
     try:
@@ -134,23 +137,14 @@ def _checked(
 def _runs(window: Window, fabric: PacketFabric, topology: Topology, key: I64) -> list[PacketRun]:
     """Return the runs of a window by packets, each with starts and a seed of its own; `key` [W] as in a `TimedGraph`."""
     network, ways = fabric.network, fabric.ways(window.graph, topology, key)
-    fastest_Bps = float(window.graph.capacity_Bps[window.graph.hop_link].max())
-    packet_fs = int(network.wire_bytes(network.payload_bytes) * TICKS_PER_S / fastest_Bps)
-    late = (late_starts(window.graph, seed, packet_fs) for seed in range(RUNS))
+    most_fs = packet_ticks(window.graph, network)
+    late = (late_starts(window.graph, seed, most_fs) for seed in range(RUNS))
     return [fabric.run(graph, topology, ways, fabric.seed + seed) for seed, graph in enumerate(late)]
-
-
-def _blocked_fs(run: PacketRun) -> F64:
-    """Return [Q] the ticks for which each queue held up others by pauses, as far as they were logged."""
-    blocked = np.zeros(len(run.paused_fs))
-    known = run.pauses[run.pauses[:, 3] >= 0]
-    np.add.at(blocked, known[:, 3], (known[:, 2] - known[:, 1]).astype(np.float64))
-    return blocked
 
 
 def _blocking(runs: Sequence[PacketRun], topology: Topology) -> dict[int, BlockingPort]:
     """Return, by queue, the ports that blocked longest over all runs, and after them those in which most bytes waited."""
-    blocked = np.sum([_blocked_fs(run) for run in runs], axis=0)
+    blocked = np.sum([blocked_fs(run) for run in runs], axis=0)
     most = np.max([run.queue_bytes.max(axis=0, initial=0) for run in runs], axis=0)
     first = np.lexsort((np.arange(len(most)), -most, -blocked))[:_TOLD].tolist()
     blocked_s = [seconds(int(blocked[queue]) // len(runs)) for queue in first]
@@ -162,7 +156,7 @@ def _blocking(runs: Sequence[PacketRun], topology: Topology) -> dict[int, Blocki
 
 
 def _crossing(graph: Graph, link: int, request: I64, topology: Topology, request_name: Callable[[int], str]) -> tuple[str, ...]:
-    """Return in words between which nodes a link carries most, on the paths of messages, and for which other requests.
+    """Return phrases on the pairs of nodes for which a link carries most bytes, and on the other requests that use it.
 
     Args:
         graph: The window.
@@ -178,6 +172,7 @@ def _crossing(graph: Graph, link: int, request: I64, topology: Topology, request
         carried[int(src[v]), int(dst[v]), int(request[v])] += int(graph.size_bytes[v])
     most = sorted(carried.items(), key=lambda each: (-each[1], each[0]))[:_TOLD]
     return tuple(
-        f"{format_size(size)} from {topology.call(a)} to {topology.call(b)}" + (f" ({request_name(of)})" if of >= 0 else "")
+        f"{format_size(size)} from {topology.node_name(a)} to {topology.node_name(b)}"
+        + (f" ({request_name(of)})" if of >= 0 else "")
         for (a, b, of), size in most
     )

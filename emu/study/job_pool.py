@@ -26,20 +26,20 @@ PendingResult = Callable[[], R]  # a function that returns the result of a job t
 
 
 def known_result(found: R) -> PendingResult[R]:
-    """Return a pending result whose value is known already."""
+    """Return a pending result that is known already, such as one from a cache."""
     return lambda: found
 
 
 @dataclass(frozen=True)
 class OpenPool(Generic[J, R]):
-    """An open pool: its processes do the jobs of one work."""
+    """A pool whose processes have been started; all its jobs are calls of one function."""
 
     submit: Callable[[J], PendingResult[R]]  # starts a job
     side_by_side: int = 1  # jobs that run at one time
 
 
 class JobPool(Protocol):
-    """A way to run jobs: in this process, in other processes of this machine, or on a cluster."""
+    """A way to run the jobs of a question: in this process, in forks of it, or on a Ray cluster."""
 
     def open(
         self, work: Callable[[J], R], kept: ValueTable | None = None, jobs: int | None = None

@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+
+from emu.arrays import F64
 from emu.fabric.engine.packets.packet_run import PacketRun
 from emu.fabric.packet_fabric import PacketFabric
 from emu.topology.topology import Topology
@@ -20,7 +23,7 @@ class FullPort:
 
 @dataclass(frozen=True, slots=True)
 class PacketFigures:
-    """The figures of a run by packets beside its time."""
+    """The figures of a run by packets other than its time: queues, pauses, lost packets, and the fluid time beside it."""
 
     network: str
     lanes: int  # of a link
@@ -38,12 +41,20 @@ class PacketFigures:
 def port_name(topology: Topology, queue: int, lanes: int) -> str:
     """Return the name of the port of a queue: the ends of its link, and the lane if the link has several."""
     link, lane = divmod(queue, lanes)
-    src, dst = (topology.call(int(end[link])) for end in (topology.links.src, topology.links.dst))
+    src, dst = (topology.node_name(int(end[link])) for end in (topology.links.src, topology.links.dst))
     return f"{src} to {dst}" + (f" (lane {lane})" if lanes > 1 else "")
 
 
+def blocked_fs(run: PacketRun) -> F64:
+    """Return [Q] the ticks for which each queue held up others by pauses, as far as they were logged."""
+    blocked = np.zeros(len(run.paused_fs))
+    known = run.pauses[run.pauses[:, 3] >= 0]
+    np.add.at(blocked, known[:, 3], (known[:, 2] - known[:, 1]).astype(np.float64))
+    return blocked
+
+
 def figures_of(run: PacketRun, fabric: PacketFabric, topology: Topology, fluid_s: float) -> PacketFigures:
-    """Return what a run by packets tells beside its time."""
+    """Return the figures of a run by packets other than its time, such as the fullest queues."""
     full = [
         FullPort(port_name(topology, queue, run.lanes), int(run.queue_bytes[:, queue].max(initial=0)))
         for queue in run.fullest(_PORTS).tolist()

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from emu.backend.rank.count import Count, Operator
+from emu.backend.rank.operator_counter import Operator, OperatorCounter
 from emu.backend.rank.record import Recorder
 from emu.errors import must_be
 from emu.model.parallel.data_parallel import clip_gradients
@@ -42,7 +42,7 @@ _CLIP = 1.0
 
 
 class LayerSizes(NamedTuple):
-    """Sizes of one model, and of the tokens of its step."""
+    """The sizes of a model of one layer, and the tokens of its step, for a probe."""
 
     sequences: int
     tokens: int  # of a sequence
@@ -109,14 +109,14 @@ class _OperatorTimer(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, call: Any, types: Any, args: Any = (), named: Any = None) -> Any:
         named = named or {}
         seen: list[Operator] = []
-        with Count(seen.append):
+        with OperatorCounter(seen.append):
             out = call(*args, **named)
         if seen:
-            self.found.append((seen[0], median(self._looks(lambda: call(*args, **named)))))
+            self.found.append((seen[0], median(self._seconds_of_calls(lambda: call(*args, **named)))))
         return out
 
-    def _looks(self, call: Callable[[], object]) -> list[float]:
-        """Return the seconds of several calls, each of which writes to new memory, as calls in a step do."""
+    def _seconds_of_calls(self, call: Callable[[], object]) -> list[float]:
+        """Return the seconds of several calls of an operator, each with new memory for its result, as in a training step."""
         kept: list[object] = []
         found = []
         for _ in range(_LOOKS):
@@ -162,7 +162,7 @@ def rows_of(ran: Iterable[LayerStep], besides_s: float) -> tuple[MeasuredKernel,
 
 
 def row_of(of: Operator) -> MeasuredKernel:
-    """Return the key figures of a kernel: its shape, or its name and the bytes that it moves."""
+    """Return the row of a measured kernel: its shape, or else its name and the bytes that it moves."""
     kernel, batch, m, n, k = of.shape
     if kernel == Kernel.OTHER or not (of.flops or kernel == Kernel.SCATTER_ADD):
         return MeasuredKernel(Kernel.OTHER, of.dtype, 0.0, bytes=of.bytes, name=of.name)
@@ -205,7 +205,7 @@ SIZES = {
 
 
 class Probe(NamedTuple):
-    """A measured kernel, or a few that are measured together, and their least time."""
+    """A measured kernel, or a few kernels that are measured together, as events, with their least time in seconds."""
 
     what: str
     events: Events
@@ -324,11 +324,11 @@ def _events(run: Callable[[], object]) -> Events:
     recorder = Recorder()
     with recorder.count:
         run()
-    return recorder.notes().events()
+    return recorder.recorded_events().columns()
 
 
 def _least_s(device: str, run: Callable[[], object]) -> float:
-    """Return the least time of a program over several looks, in seconds."""
+    """Return the shortest time of a program over several runs, in seconds."""
     times, most = 1, 2**20
     while times < most and _loop_s(device, run, times) < _LEAST_S:
         times *= 2

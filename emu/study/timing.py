@@ -15,13 +15,13 @@ import numpy as np
 from emu.arrays import F64, I32, I64, Bool, distinct
 from emu.bound.limit import least_between_fs
 from emu.collective.algorithm import Algorithm
-from emu.collective.operation import Operation, cut
+from emu.collective.operation import Operation, divide_blocks
 from emu.collective.schedule import MAX_ROWS, RowsError, Schedule
 from emu.collective.shape import Shape, ranks_of
 from emu.fabric.graph import Timeline, name_tasks
-from emu.fabric.job_symmetry import domain_of, fewest_of
-from emu.fabric.lower import FabricJob, UnevenError, busiest_fs, lay, lower, store_rows
-from emu.fabric.lowering.classes import Domain, Joins, invariant
+from emu.fabric.job_symmetry import assumed_orbits_of_job, orbits_of_job
+from emu.fabric.lower import FabricJob, UnevenError, busiest_fs, expanded_schedule, lower, place_schedule
+from emu.fabric.lowering.classes import JobOrbits, Joins, invariant
 from emu.fabric.lowering.graph_columns import message_name
 from emu.fabric.lowering.message_routes import routes_of_pairs
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
@@ -32,10 +32,10 @@ from emu.units import TICKS_PER_S
 
 
 class CollectiveJob(NamedTuple):
-    """A collective to be timed."""
+    """A collective to be timed: its schedule, sizes, topology, and the NPUs of its ranks."""
 
     op: Operation
-    plan: Schedule
+    schedule: Schedule
     elements: int  # of the operation's size
     item_bytes: int  # of an element
     topology: Topology
@@ -45,9 +45,11 @@ class CollectiveJob(NamedTuple):
 
     def on_fabric(self) -> FabricJob:
         """Return the job in the form that the fabric needs: the bytes of each slot, and the node of each participant."""
-        sizes, overhead_fs = slot_bytes(self.op, self.plan, self.elements, self.item_bytes), self.send_overhead_fs
-        nodes = with_helpers(self.topology, self.placement, self.plan.helpers)
-        return FabricJob(self.plan, sizes, self.topology, nodes, send_overhead_fs=overhead_fs, name=self.name or self.op.name)
+        sizes, overhead_fs = slot_bytes(self.op, self.schedule, self.elements, self.item_bytes), self.send_overhead_fs
+        nodes = with_helpers(self.topology, self.placement, self.schedule.helpers)
+        return FabricJob(
+            self.schedule, sizes, self.topology, nodes, send_overhead_fs=overhead_fs, name=self.name or self.op.name
+        )
 
     @contextmanager
     def name_even_sizes(self) -> Iterator[None]:
@@ -55,7 +57,7 @@ class CollectiveJob(NamedTuple):
         try:
             yield
         except UnevenError as error:
-            counts = even_counts(self.op, self.plan, self.elements)
+            counts = even_counts(self.op, self.schedule, self.elements)
             near = " or ".join(f"{even * self.item_bytes} B" for even in counts) or "fewer ranks"
             what = f"{self.elements * self.item_bytes} B do not cut evenly among {self.op.n_ranks} ranks"
             raise RowsError(f"{error.name}: {what}, {error.needed}; take {near}") from None
@@ -80,43 +82,46 @@ def spread_collective(job: CollectiveJob, seeds: int) -> Spread | None:
     """
     placed = job.on_fabric()
     with job.name_even_sizes():
-        full = store_rows(placed)
+        full = expanded_schedule(placed, "perturbed starts are not symmetric", "leave the perturbations out")
     graph = lower(replace(placed, schedule=full)).graph
     with name_tasks(placed.name, partial(message_name, full, graph)):
         return spread(graph, seeds)
 
 
-def even_counts(op: Operation, plan: Schedule, count: int) -> list[int]:
+def even_counts(op: Operation, schedule: Schedule, count: int) -> list[int]:
     """Return the nearest sizes in elements, at most one below `count` and one above, whose slots translations keep equal."""
-    parts, moved = plan.n_slots // op.n_blocks, plan.n_slots // plan.n_ranks**plan.slot_digits
+    parts, moved = schedule.n_slots // op.n_blocks, schedule.n_slots // schedule.n_ranks**schedule.slot_digits
     pieces = parts // gcd(parts, moved)  # of a block, that translations bring to one another
-    step = op.blocks_in_size * (sum(plan.shares) if plan.shares and pieces > 1 else pieces)
-    if not invariant(slot_bytes(op, plan, step, 1), plan.translations):
+    step = op.blocks_in_size * (sum(schedule.shares) if schedule.shares and pieces > 1 else pieces)
+    if not invariant(slot_bytes(op, schedule, step, 1), schedule.translations):
         return []
     return [c for c in (count // step * step, count // step * step + step) if c]
 
 
-def slot_bytes(op: Operation, plan: Schedule, count: int, item_bytes: int) -> I64:
+def slot_bytes(op: Operation, schedule: Schedule, count: int, item_bytes: int) -> I64:
     """Return [K] the bytes of each slot; equal sizes are a view of one number, because slots may be billions."""
     blocks = op.block_counts(count)
-    if blocks.min() != blocks.max() or plan.n_slots % len(blocks):
-        return cut(blocks, plan.n_slots, plan.shares).count * item_bytes
-    parts = cut(blocks[:1], plan.n_slots // len(blocks), plan.shares).count * item_bytes
+    if blocks.min() != blocks.max() or schedule.n_slots % len(blocks):
+        return divide_blocks(blocks, schedule.n_slots, schedule.shares).count * item_bytes
+    parts = divide_blocks(blocks[:1], schedule.n_slots // len(blocks), schedule.shares).count * item_bytes
     if parts.min() == parts.max():
-        return np.broadcast_to(parts[0], plan.n_slots)
+        return np.broadcast_to(parts[0], schedule.n_slots)
     return np.tile(parts, len(blocks))
 
 
-LIGHT = 2**15  # messages, or rows, of which a schedule is timed in no time
+LIGHT = 2**15  # the most messages, or rows, of a schedule that is timed quickly
 MOST_PARTS = 64  # of a block, in which an algorithm that claims bytes of one port a rank cuts it
 ROUNDING = 1e-6  # of a time: far above what the rounding to ticks takes off a bound
 _MOST_SLOTS = 2**24  # of all participants, so that what each holds fits the memory
 
 
 class TimeBound(NamedTuple):
-    """Two lower bounds of a time, of which the larger counts (`end_fs`), and the number of messages to be timed."""
+    """Two lower bounds of a collective's time in ticks: that of the busiest link, and that of the longest chain of messages.
 
-    messages: int  # to be timed; no fewer, where nothing else is known
+    The larger one counts (`end_fs`). `messages` is the number of messages that timing it would run.
+    """
+
+    messages: int  # to be timed; at least so many, where no bound was computed
     busiest_fs: float = 0.0  # of the link that carries most for its rate, at that rate; 0 where it was not looked for
     chain_fs: float = 0.0  # of messages that wait for one another; 0 where none was looked for
 
@@ -128,9 +133,10 @@ class TimeBound(NamedTuple):
 
 @np.errstate(over="ignore")  # what is beyond the clock by far: timing says so, and where
 def time_bound(job: CollectiveJob, most: int = MAX_ROWS) -> TimeBound:
-    """Return the larger of two bounds: the time of the busiest link at full rate, and of the longest chain of messages.
+    """Return two lower bounds, and the number of messages to be timed.
 
-    If only the rows of rank 0 are stored, which makes timing cheap, no chain is looked for.
+    They are the time of the busiest link at full rate, and of the longest chain of messages. If only the rows of rank 0 are
+    stored, which makes timing cheap, no chain is looked for.
 
     Args:
         job: The job to bound.
@@ -140,43 +146,43 @@ def time_bound(job: CollectiveJob, most: int = MAX_ROWS) -> TimeBound:
         InputError: As `time_collective`.
     """
     placed = job.on_fabric()
-    plan, topology = job.plan, job.topology
-    if plan.translate:
+    schedule, topology = job.schedule, job.topology
+    if schedule.by_rank:
         with job.name_even_sizes():
-            laid = lay(placed, Joins.NONE)
+            laid = place_schedule(placed, Joins.NONE)
         where = topology, laid.npus[0], [laid]
-        if (messages := _count(laid, fewest_of(*where))) > most:  # before routes are tried, which takes far longer
+        if (messages := _count(laid, assumed_orbits_of_job(*where))) > most:  # before routes are tried, which takes far longer
             return TimeBound(messages)
-        messages = _count(laid, domain := domain_of(*where))
+        messages = _count(laid, domain := orbits_of_job(*where))
         return TimeBound(messages, busiest_fs(laid, domain)) if messages <= most else TimeBound(messages)
-    messages = message_count(plan)
+    messages = message_count(schedule)
     if messages > most:
         return TimeBound(messages)
-    nodes, sizes = placed.nodes[0], np.concatenate((placed.slot_bytes, placed.slot_bytes[list(plan.temps)]))
-    return TimeBound(messages, _busiest_fs(plan, sizes, topology, nodes), chain_fs(plan, sizes, topology, nodes))
+    nodes, sizes = placed.nodes[0], np.concatenate((placed.slot_bytes, placed.slot_bytes[list(schedule.temps)]))
+    return TimeBound(messages, _busiest_fs(schedule, sizes, topology, nodes), chain_fs(schedule, sizes, topology, nodes))
 
 
-def _count(laid: PlacedSchedule, domain: Domain | None) -> int:
+def _count(laid: PlacedSchedule, domain: JobOrbits | None) -> int:
     """Return the number of messages of the copies that represent all."""
     return len(laid.classes.messages.src) * len(laid.copies(domain).first)
 
 
-def _busiest_fs(plan: Schedule, sizes: I64, topology: Topology, nodes: I64) -> float:
+def _busiest_fs(schedule: Schedule, sizes: I64, topology: Topology, nodes: I64) -> float:
     """Return the ticks of the busiest link at full rate, from every row."""
-    sent = np.flatnonzero((plan.src != plan.dst) & (sizes[plan.slot] > 0))
-    n, channels = plan.n_participants, _channels(plan)
-    ends = (plan.src[sent].astype(np.int64) * n + plan.dst[sent]) * channels + plan.channel[sent]
+    sent = np.flatnonzero((schedule.src != schedule.dst) & (sizes[schedule.slot] > 0))
+    n, channels = schedule.n_participants, _channels(schedule)
+    ends = (schedule.src[sent].astype(np.int64) * n + schedule.dst[sent]) * channels + schedule.channel[sent]
     pairs, number = distinct(ends, n * n * channels)
     (src, dst), channel = np.divmod(pairs // channels, n), pairs % channels
     ways = routes_of_pairs(topology, (nodes[src], nodes[dst], channel))
-    crossing = np.bincount(number, sizes[plan.slot[sent]], len(pairs))
+    crossing = np.bincount(number, sizes[schedule.slot[sent]], len(pairs))
     carried = np.bincount(ways.link, np.repeat(crossing, np.diff(ways.start)) * ways.weight, len(topology.links))
     return float((carried / ways.capacity_Bps).max(initial=0.0)) * TICKS_PER_S
 
 
-def _channels(plan: Schedule) -> int:
-    """Return a number above all channels of a schedule."""
-    return int(plan.channel.max(initial=0)) + 1
+def _channels(schedule: Schedule) -> int:
+    """Return a number above all channels that a schedule uses."""
+    return int(schedule.channel.max(initial=0)) + 1
 
 
 def claimed_fs(found: Algorithm, shape: Shape, topology: Topology) -> float:
@@ -231,23 +237,23 @@ def _quickest_fs(topology: Topology) -> float:
     return float(least_between_fs(links.latency_fs, links.src < n, links.dst < n))
 
 
-def chain_fs(plan: Schedule, sizes: I64, topology: Topology, nodes: I64) -> float:
+def chain_fs(schedule: Schedule, sizes: I64, topology: Topology, nodes: I64) -> float:
     """Return a lower bound in ticks: the longest chain of dependent messages, each timed without other messages.
 
     A message waits for all its slots, and until the messages of its queue in earlier rounds have left. So no fabric whose
     links are shared is quicker.
 
     Args:
-        plan: The schedule, with every row stored.
+        schedule: The schedule, with every row stored.
         sizes: [K] the bytes of each slot, with temporary slots.
         topology: The topology on which it runs.
         nodes: [P] the node of each participant.
     """
-    if plan.n_participants * len(sizes) > _MOST_SLOTS:
+    if schedule.n_participants * len(sizes) > _MOST_SLOTS:
         return 0.0
-    of_row, reads, writes, round_of, messages = _messages(plan, sizes, topology, nodes)
+    of_row, reads, writes, round_of, messages = _messages(schedule, sizes, topology, nodes)
     firsts, queues, body_fs, alpha_fs = messages
-    held, left = np.zeros(plan.n_participants * len(sizes)), np.zeros(int(queues.max(initial=0)) + 1)
+    held, left = np.zeros(schedule.n_participants * len(sizes)), np.zeros(int(queues.max(initial=0)) + 1)
     rows = np.flatnonzero(np.diff(round_of, append=-1))
     low, m = 0, 0
     for high in (rows + 1).tolist():
@@ -262,18 +268,18 @@ def chain_fs(plan: Schedule, sizes: I64, topology: Topology, nodes: I64) -> floa
     return float(held.max(initial=0.0))
 
 
-def message_count(plan: Schedule) -> int:
+def message_count(schedule: Schedule) -> int:
     """Return the number of messages of a schedule that stores every row, with slots of no bytes."""
-    new = plan.src != plan.dst  # leaves its rank, and is not of the message of the row before
+    new = schedule.src != schedule.dst  # leaves its rank, and is not of the message of the row before
     same: Bool = np.ones(max(len(new) - 1, 0), np.bool_)
-    for each in (plan.round_column(), plan.src, plan.dst, plan.channel):
+    for each in (schedule.round_column(), schedule.src, schedule.dst, schedule.channel):
         same &= each[1:] == each[:-1]
     new[1:] &= ~same
     return int(np.count_nonzero(new))
 
 
 def _messages(
-    plan: Schedule, sizes: I64, topology: Topology, nodes: I64
+    schedule: Schedule, sizes: I64, topology: Topology, nodes: I64
 ) -> tuple[I64, I64, I64, I32, tuple[I64, I64, F64, F64]]:
     """Return the messages of a schedule in order, without slots of no bytes.
 
@@ -284,9 +290,9 @@ def _messages(
         each message its first row, the number of its queue (sender, channel), its ticks at the full rate of its route, and
         those of its latency.
     """
-    rows = np.flatnonzero(sizes[plan.slot] > 0)
-    src, dst, channel = (c[rows].astype(np.int64) for c in (plan.src, plan.dst, plan.channel))
-    slot, written, round_of = plan.slot[rows], plan.written_slot[rows], plan.round_column()[rows]
+    rows = np.flatnonzero(sizes[schedule.slot] > 0)
+    src, dst, channel = (c[rows].astype(np.int64) for c in (schedule.src, schedule.dst, schedule.channel))
+    slot, written, round_of = schedule.slot[rows], schedule.written_slot[rows], schedule.round_column()[rows]
     inside = np.where(src == dst, 1, 0)
     ends = np.stack((round_of, src, dst, channel))
     new = np.ones(len(rows), np.bool_)
@@ -294,14 +300,16 @@ def _messages(
     first = np.flatnonzero(new)
     of_row = np.cumsum(new) - 1
     bytes_of = np.add.reduceat(sizes[slot], first) if len(first) else np.zeros(0)
-    n, channels = plan.n_participants, _channels(plan)
-    alpha_fs, fs_per_byte = _ways((src[first] * n + dst[first]) * channels + channel[first], (n, channels), topology, nodes)
+    n, channels = schedule.n_participants, _channels(schedule)
+    alpha_fs, fs_per_byte = _latency_and_byte_time(
+        (src[first] * n + dst[first]) * channels + channel[first], (n, channels), topology, nodes
+    )
     _, queue = distinct(((src * channels + channel) * 2 + inside)[first], n * channels * 2)
     reads, writes = src * len(sizes) + slot, dst * len(sizes) + written
     return of_row, reads, writes, round_of, (first, queue, bytes_of * fs_per_byte, alpha_fs)
 
 
-def _ways(way: I64, counts: tuple[int, int], topology: Topology, nodes: I64) -> tuple[F64, F64]:
+def _latency_and_byte_time(way: I64, counts: tuple[int, int], topology: Topology, nodes: I64) -> tuple[F64, F64]:
     """Return [M] the latency of each message in ticks, and [M] its ticks per byte; both are 0 within a rank.
 
     Args:

@@ -24,7 +24,10 @@ HOP_LATENCY = 300_000_000  # ticks, unless a source has its own: 300 ns, RailX 6
 
 @dataclass(frozen=True, slots=True)
 class SettingKind:
-    """The type of a setting of a topology: a function that parses its text and one that prints its value."""
+    """The type of a setting of a topology: a function that parses its text and one that prints its value.
+
+    `words` are all its texts if there are only a few.
+    """
 
     read: Callable[[str, str], object]  # (text, name of the setting) -> value
     show: Callable[[Any], str]
@@ -138,7 +141,7 @@ class Blueprint:
 
     @property
     def example(self) -> str:
-        """A text that builds an example."""
+        """The name of the topology with settings of a small instance, as `--topology` takes it."""
         return ":".join(filter(None, (self.name, self.examples[0])))
 
     def arguments(self, given: dict[str, str]) -> dict[str, Any]:
@@ -158,7 +161,7 @@ class Blueprint:
 
 
 def _refuse_former(name: str, given: dict[str, str], usual: str, words: Sequence[str]) -> None:
-    """Check that no setting has one of the words that `route` has replaced.
+    """Refuse a setting with a word that an older version took, and that a word of `route` has replaced.
 
     Args:
         name: The name of the topology.
@@ -230,8 +233,8 @@ def planned(
 
     Args:
         name: The name on the command line.
-        build: Returns the topology of a plan.
-        invariants: Returns what is known of the topology of a plan.
+        build: The function that returns the topology of a plan.
+        invariants: The function that returns the numbers that the topology of a plan must have.
         source: See `topology`, also for the other arguments.
         examples: Settings of small instances.
         full: Settings of the sizes in the source.

@@ -9,7 +9,7 @@ from emu.topology.topology import Topology, cached_by_topology
 
 
 @cached_by_topology(1)
-def order(topology: Topology) -> I32:
+def npu_order(topology: Topology) -> I32:
     """Return all NPUs in the order in which ranks take them if no NPU is faulty.
 
     The order is the system's own, else that of the NPUs' numbers.
@@ -26,7 +26,7 @@ def place(topology: Topology, n_ranks: int, npus: ArrayLike | None = None) -> I3
     Raises:
         InputError: There are more ranks than NPUs, or `npus` is not one existing and different NPU for each rank.
     """
-    room = order(topology)
+    room = npu_order(topology)
     if n_ranks > len(room):
         left = "" if len(room) == topology.n_npus else f", of which ranks can have {len(room)}"
         raise InputError(
@@ -89,7 +89,7 @@ def switches_add_assumption(topology: Topology, helpers: int) -> tuple[str, ...]
 
 
 def hubs(topology: Topology, ranks: ArrayLike, most: int) -> I64:
-    """Return the switches on which helpers are placed: the first ones (at most `most`) that all ranks have a route to.
+    """Return the switches on which the helpers of a schedule are placed: the first ones that all ranks have a route to.
 
     If there are fewer than `most` of them, one switch for each of `most` equal runs of ranks is returned instead, if each run
     has one. If a topology says which of its switches add, only these count, and only for ranks that have a link to them.
@@ -100,14 +100,14 @@ def hubs(topology: Topology, ranks: ArrayLike, most: int) -> I64:
         most: The number of helpers.
     """
     nodes = column(ranks, np.int64)
-    found = _of_all(topology, nodes, most)
+    found = _switches_of_all(topology, nodes, most)
     if len(found) == most or most < 2 or len(nodes) % most:
         return found
-    runs = [_of_all(topology, run, 1) for run in nodes.reshape(most, -1)]
+    runs = [_switches_of_all(topology, run, 1) for run in nodes.reshape(most, -1)]
     return np.concatenate(runs) if all(map(len, runs)) else found
 
 
-def _of_all(topology: Topology, nodes: I64, most: int) -> I64:
+def _switches_of_all(topology: Topology, nodes: I64, most: int) -> I64:
     """Return the first switches, at most `most`, that every rank has a route to."""
     if topology.adders is not None and len(nodes):
         return _adders_of_all(topology, topology.adders, nodes)[:most]
@@ -142,7 +142,7 @@ def without(npus: I64, n_ranks: int, faulty: I64) -> I64:
     return column(npus[~np.isin(npus, faulty)][:n_ranks], np.int64)
 
 
-def whole_units(units: I64, n_ranks: int, faulty: I64) -> I64:
+def healthy_units(units: I64, n_ranks: int, faulty: I64) -> I64:
     """Return the NPUs of all units without a faulty NPU, in their order.
 
     Args:

@@ -58,7 +58,7 @@ def remove_parts(topology: Topology, *, nodes: ArrayLike = (), links: ArrayLike 
 
 
 def _mark(where: str, what: str, given: ArrayLike, count: int) -> Bool:
-    """Return [count] a mask that is True at the given numbers, after the check that they are within 0..count-1."""
+    """Return [count] a mask that is True at these numbers, after the check that each is within 0..count-1."""
     numbers = column(given, np.int64)
     if len(numbers) and not 0 <= numbers.min() <= numbers.max() < count:
         raise must_be(where, f"a failed {what}", f"one of 0..{count - 1}", f"{numbers.min()}..{numbers.max()}")
@@ -75,7 +75,10 @@ def _failure_words(topology: Topology, nodes: I64, links: I64) -> str:
         return f" without {len(nodes) + len(links)} parts"
     ends = ((int(topology.links.src[link]), int(topology.links.dst[link])) for link in links)
     cables = dict.fromkeys((min(pair), max(pair)) for pair in ends)
-    parts = [*map(topology.call, nodes.tolist()), *(f"the link {topology.call(a)} to {topology.call(b)}" for a, b in cables)]
+    parts = [
+        *map(topology.node_name, nodes.tolist()),
+        *(f"the link {topology.node_name(a)} to {topology.node_name(b)}" for a, b in cables),
+    ]
     return f" without {', '.join(parts)}"
 
 
@@ -92,7 +95,10 @@ def _why(left: Links, n_nodes: int, dead: Bool, src: int, dst: int) -> str:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _DetourRouter:
-    """The router of a topology with failed parts, whose remaining links have new numbers."""
+    """The router of a topology with failed nodes or links.
+
+    A pair keeps its route if all links of it work; else it takes another one.
+    """
 
     topology: Topology  # the whole topology, before the faults
     detour: Router  # the router of shortest paths over what is left
@@ -123,7 +129,7 @@ class _DetourRouter:
         return asked, lost
 
     def _broken(self, src: I64, dst: I64, key: I64) -> Bool:
-        """Return [P] whether the whole topology's route of each pair crosses a failed link."""
+        """Return [P] whether the route that each pair has on the whole topology crosses a failed link."""
         found = self.topology.router(src, dst, key)
         pair = np.repeat(np.arange(len(src)), found.hops)
         broken: Bool = np.bincount(pair[self.dead[found.link]], minlength=len(src)) > 0

@@ -13,8 +13,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import ArrayLike
 
-from emu.arrays import I64, Bool, column, spread
-from emu.equivalence import shift, turns
+from emu.arrays import I64, Bool, column, even_sample
+from emu.equivalence import occurrence_numbers, shift
 from emu.topology.builders.route_parts import mix
 from emu.topology.facts.facts import routes_spread, some_pairs
 from emu.topology.paths.spray import shares_kept
@@ -23,7 +23,7 @@ from emu.topology.topology import CHANNELS, Links, Topology, cached_by_topology
 
 @dataclass(frozen=True, eq=False, slots=True)
 class LinkImages:
-    """The tables from which the image of every link under a permutation of nodes is found."""
+    """The tables from which the image of every link is found, if a permutation says where each node goes."""
 
     links: Links
     order: I64  # [L] links sorted by (src, dst)
@@ -32,10 +32,10 @@ class LinkImages:
 
     @staticmethod
     def of(links: Links, n_nodes: int) -> "LinkImages":
-        """Return the table that `links_by` needs: the links sorted by the two nodes that they join."""
+        """Return the table by which links are found from the two nodes that they join."""
         ends = links.src.astype(np.int64) * n_nodes + links.dst
         order = np.argsort(ends, kind="stable")
-        return LinkImages(links, order, ends[order], turns(ends))
+        return LinkImages(links, order, ends[order], occurrence_numbers(ends))
 
     def links_by(self, node: I64) -> I64 | None:
         """Return [L] the image of each link under a permutation of nodes.
@@ -164,7 +164,10 @@ def keeps_routes(topology: Topology, node: I64, link: I64, pairs: tuple[I64, I64
 
 
 def _more_pairs(n: int) -> tuple[I64, I64]:
-    """Return the sources and the destinations of pairs from many NPUs to few others; each destination costs a search."""
-    few, some = spread(n, _TARGETS), spread(n, _SOURCES)
+    """Return the sources and the destinations of pairs from many NPUs to few.
+
+    Each destination costs a search for paths.
+    """
+    few, some = even_sample(n, _TARGETS), even_sample(n, _SOURCES)
     src, dst = np.tile(some, len(few)), np.repeat(few, len(some))
     return src[src != dst], dst[src != dst]

@@ -47,7 +47,7 @@ class Links:
 
     @property
     def latency_s(self) -> F64:
-        """The latency of each link in seconds, [L]."""
+        """[L] the latency of each link in seconds."""
         return np.array([seconds(t) for t in self.latency_fs], dtype=np.float64)
 
 
@@ -66,18 +66,18 @@ class Routes:
         return Routes(start, column(link, np.int32), None if virtual is None else column(virtual, np.int16))
 
     def of(self, pair: int) -> I32:
-        """Return the links of one pair, in order."""
+        """Return the links that the route of pair number `pair` crosses, in order."""
         return self.link[self.start[pair] : self.start[pair + 1]]
 
     @property
     def hops(self) -> I64:
-        """The number of links that each pair crosses, [P]."""
+        """[P] the number of links that each pair's route crosses."""
         return np.diff(self.start)
 
 
 Router = Callable[[I64, I64, I64], Routes]  # (src[P], dst[P], key[P]) -> Routes; a key is a communicator and a channel
-Symmetry = Callable[[], Sequence[I64]]  # permutations [n_nodes] of the nodes that bring links to links and routes to routes
-Grouper = Callable[[int, Bool], I64]  # (NPUs of a group, [E, n_npus] faulty or not) -> [E] NPUs in groups that work
+DeclaredSymmetries = Callable[[], Sequence[I64]]  # permutations [n_nodes] of nodes that keep the links and the routes
+UsableCounter = Callable[[int, Bool], I64]  # (NPUs of a group, [E, n_npus] faulty or not) -> [E] NPUs in groups that work
 Placer = Callable[[int, I64], I64]  # (ranks, faulty NPUs) -> the NPU of each rank, as many as the system's rules allow
 
 
@@ -94,9 +94,10 @@ class Circuits:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Spray:
-    """The rule by which each message between two NPUs is split evenly over the ways of its pair.
+    """The rule by which each message between two NPUs is split evenly over the equal paths (ways) of its pair.
 
-    A link that k of the n ways of a pair cross carries k / n of its messages: k `parts` / n parts, a whole number.
+    If k of the n ways of a pair cross a link, the link carries k / n of the message, which is k `parts` / n parts, a whole
+    number.
     """
 
     parts: int  # equal parts into which a message is cut
@@ -106,13 +107,13 @@ class Spray:
 
 @dataclass(frozen=True, slots=True)
 class FailedParts:
-    """The failed parts of a machine, by their numbers in the whole machine."""
+    """The nodes and cables of a machine that do not work, by their numbers in the whole machine."""
 
     nodes: tuple[int, ...] = ()  # NPUs and switches
     cables: tuple[tuple[int, int], ...] = ()  # pairs of nodes: all links between them, both ways; none of a failed node
 
     def beyond(self, other: "FailedParts") -> "FailedParts":
-        """Return the parts that have failed in `self` and still work in `other`.
+        """Return the nodes and cables that have failed in `self` and still work in `other`.
 
         A cable of a node that has failed in `other` does not work there.
         """
@@ -129,8 +130,8 @@ class FailedParts:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Repair:
-    """The reaction of a system to failed parts: the machine after it, the time it takes, and a description."""
+class Reaction:
+    """The reaction of a system to failed nodes and cables: the machine after it, the ticks it takes, and a sentence on it."""
 
     topology: "Topology"  # the topology after the reaction
     took_fs: int  # ticks that the reaction takes; nothing is sent meanwhile
@@ -138,14 +139,14 @@ class Repair:
     of: I64 | None = None  # [n_nodes] the node of the whole machine that each node is; None: the same number
 
 
-Mender = Callable[
-    ["Topology", FailedParts, int, FailedParts], Repair
+FaultHandler = Callable[
+    ["Topology", FailedParts, int, FailedParts], Reaction
 ]  # (whole machine, failed parts, ranks of the job, parts that had failed before); an InputError where it is impossible
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A frame round some nodes of a drawing: a rack, a segment, a plane."""
+    """A frame round some nodes in a drawing, with a label: a rack, a segment, a plane."""
 
     label: str
     nodes: tuple[int, int]  # the first node, and one past the last
@@ -158,7 +159,7 @@ def frames(label: str, size: int, count: int, first: int = 0) -> tuple[Box, ...]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Drawing:
-    """The position of each node in a drawing of a topology, following the figures of its source."""
+    """The position of each node in a drawing of a topology, and the frames round groups of nodes."""
 
     at: F64  # [n_nodes, 2] coordinates, in units of about the gap between NPUs
     boxes: tuple[Box, ...] = ()  # outer frames first
@@ -187,15 +188,15 @@ class Topology:
     adders: Bool | None = None  # [n_nodes] switches that add for NPUs on their own links, if software asks; None: all
     circuits: Circuits | None = None  # optical switches that turn during a run; None: none
     spray: Spray | None = None  # splits messages over several ways; None: each takes the one of its router
-    symmetry: Symmetry | None = None  # gives its symmetries; None: none are declared, and none are used
+    symmetry: DeclaredSymmetries | None = None  # gives its symmetries; None: none are declared, and none are used
     cost: I64 | None = None  # [L] cost of each link, where costs decide routes; None: the number of links decides
     names: Callable[[int], str] | None = None  # gives the name of a node; None: nodes have numbers only
     relays: Bool | None = None  # [n_nodes] nodes that relay; None: switches, or NPUs where there are no switches
     lost: Callable[[int, int], str] | None = None  # says why no route leads from a node to another; None: unknown
     message_fs: int = 0  # ticks that software takes for each message, on top of the latencies of its links
     adding_fs: int = 0  # further ticks for each message to or from a switch that adds
-    grouper: Grouper | None = None  # counts the NPUs that groups can use where some fail; None: those that can be placed
-    mender: Mender | None = None  # gives the system's reaction to failed parts; None: routes lead round them
+    usable_counter: UsableCounter | None = None  # counts NPUs that groups can use if some fail; None: all that can be placed
+    fault_handler: FaultHandler | None = None  # gives the system's reaction to failed parts; None: routes lead round them
     routing: tuple[object, ...] = ()  # settings of its router that the name does not include
     shares: tuple[float, ...] = ()  # share of the wire's rate that links have, by dimension, the last for the rest; (): 1
 
@@ -203,7 +204,7 @@ class Topology:
         return f"<Topology {self.name}: {self.n_npus} NPUs, {self.n_nodes - self.n_npus} switches, {len(self.links)} links>"
 
     def _repr_html_(self) -> str:
-        """Return its picture and its facts, for a notebook."""
+        """Return a picture of the topology and its facts for a notebook, as HTML."""
         return html_of(self)
 
     def __post_init__(self) -> None:
@@ -253,12 +254,18 @@ class Topology:
 
     @property
     def parts(self) -> int:
-        """The equal parts into which a message is cut, so that each link carries a whole number of them; 1: it stays whole."""
+        """The number of equal parts into which each message is cut; 1: it is not cut.
+
+        It is so large that each link carries a whole number of parts.
+        """
         return 1 if self.spray is None else self.spray.parts
 
     @property
     def capacity_Bps(self) -> F64:  # noqa: N802  units keep their case
-        """[L] the bandwidth of each link as graphs have it: times the parts of a message, which the weights of hops count."""
+        """[L] the capacity of each link as graphs have it: its bandwidth times `parts`.
+
+        The weights of hops count the parts of a message that cross a link.
+        """
         rate = column(self.links.bandwidth_Bps, np.float64)
         return rate if self.spray is None else column(rate * self.spray.parts, np.float64)
 
@@ -269,7 +276,7 @@ class Topology:
             return self.relays
         return column(np.arange(self.n_nodes) >= (self.n_npus if self.n_nodes > self.n_npus else 0), np.bool_)
 
-    def call(self, node: int) -> str:
+    def node_name(self, node: int) -> str:
         """Return the name of a node for messages: its own name if it has one, else such as `NPU 3` or `switch 64`."""
         if self.names is not None:
             return self.names(node)
@@ -299,7 +306,7 @@ class Topology:
 
 
 def _check_spray(name: str, spray: Spray) -> None:
-    """Check that a spray has at most 2**14 ways of a pair and 2**31 - 1 parts of a message, which 32 bits count.
+    """Check that a spray has at most 2**14 equal paths for a pair and 2**31 - 1 parts of a message, so that 32 bits count them.
 
     Raises:
         InputError: It has more.

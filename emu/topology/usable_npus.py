@@ -1,7 +1,7 @@
 """The NPUs that remain usable in groups of a given size (such as tensor-parallel groups) when some NPUs are faulty.
 
-The rule is the system's own, its `grouper`. A system without a rule can place a group on any NPUs that work, as many as its
-placement finds. Letters: E states of a machine, N NPUs.
+The rule is the system's own, its `usable_counter`. A system without a rule can place a group on any NPUs that work, as many as
+its placement finds. Letters: E states of a machine, N NPUs.
 """
 
 import numpy as np
@@ -24,14 +24,14 @@ def usable_npus(topology: Topology, group: int, faulty: Bool) -> I64:
     """
     if not 1 <= group <= topology.n_npus:
         raise must_be(topology.name, "NPUs of a group", f"1..{topology.n_npus}", group, "take a smaller group")
-    if topology.grouper is not None:
-        return topology.grouper(group, faulty)
+    if topology.usable_counter is not None:
+        return topology.usable_counter(group, faulty)
     if topology.placer is None:
-        return _whole_groups(group, topology.n_npus - faulty.sum(axis=1))
-    return _whole_groups(group, np.array([len(topology.placer(topology.n_npus, np.flatnonzero(state))) for state in faulty]))
+        return _round_to_groups(group, topology.n_npus - faulty.sum(axis=1))
+    return _round_to_groups(group, np.array([len(topology.placer(topology.n_npus, np.flatnonzero(state))) for state in faulty]))
 
 
-def in_units(name: str, unit: int, group: int, faulty: Bool) -> I64:
+def usable_within_units(name: str, unit: int, group: int, faulty: Bool) -> I64:
     """Return [E] the number of usable NPUs of a system in which a group stays within a unit of `unit` consecutive NPUs.
 
     The other NPUs of a unit can still be used if one fails. A larger group takes whole units without a faulty NPU.
@@ -50,20 +50,26 @@ def in_units(name: str, unit: int, group: int, faulty: Bool) -> I64:
         return column((left // group * group).sum(axis=1), np.int64)
     if group % unit:
         raise must_be(name, "NPUs of a group", f"at most {unit}, or a multiple of it", group)
-    return _whole_groups(group, (left == unit).sum(axis=1) * unit)
+    return _round_to_groups(group, (left == unit).sum(axis=1) * unit)
 
 
-def in_whole_units(name: str, unit: int, group: int, faulty: Bool) -> I64:
-    """Return [E] the number of usable NPUs of a system in which no group can use a unit with a faulty NPU, like a broken ring.
+def usable_in_healthy_units(name: str, unit: int, group: int, faulty: Bool) -> I64:
+    """Return [E] how many NPUs groups can use if a unit with a faulty NPU cannot be used at all, as a broken ring.
+
+    Args:
+        name: The system, for errors.
+        unit: The number of NPUs of a unit.
+        group: The number of NPUs of a group.
+        faulty: [E, NPUs] whether each NPU is faulty, in each of E states.
 
     Raises:
         InputError: A group is larger than a unit, and no multiple of it.
     """
     broken = faulty.reshape(len(faulty), -1, unit).any(axis=2)
-    return in_units(name, unit, group, np.repeat(broken, unit, axis=1))
+    return usable_within_units(name, unit, group, np.repeat(broken, unit, axis=1))
 
 
-def in_blocks(name: str, group: int, faulty: Bool) -> I64:
+def usable_in_blocks(name: str, group: int, faulty: Bool) -> I64:
     """Return [E] the number of usable NPUs if a group is a block of consecutive NPUs of which none is faulty.
 
     A block begins at a multiple of the group's size.
@@ -73,9 +79,9 @@ def in_blocks(name: str, group: int, faulty: Bool) -> I64:
     """
     if faulty.shape[1] % group:
         raise must_be(name, "NPUs of a group", f"a divisor of {faulty.shape[1]}, as groups are blocks", group)
-    return in_whole_units(name, group, group, faulty)
+    return usable_in_healthy_units(name, group, group, faulty)
 
 
-def _whole_groups(group: int, npus: I64) -> I64:
+def _round_to_groups(group: int, npus: I64) -> I64:
     """Return the number of NPUs that whole groups of `group` NPUs take, for each number in `npus`."""
     return column(npus // group * group, np.int64)

@@ -12,14 +12,14 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import F64, I32, I64
-from emu.equivalence import turns
+from emu.equivalence import occurrence_numbers
 from emu.trace.steps import computes, order_of, queues_of
 from emu.trace.timed_dtype import TF32
 from emu.trace.trace import Events, Kind
 
 
 class Queue(NamedTuple):
-    """A queue of requests that run in order; or, if `group` is -1, the work of the stream with number `kind`."""
+    """A queue of requests that run in order or, if `group` is -1, the computations of the stream with number `kind`."""
 
     group: int  # the number that the role gives it
     kind: int
@@ -44,7 +44,11 @@ class CanonicalRequest(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class CanonicalStep:
-    """One step of a role in canonical form: C requests in the order of issue, then W pieces of work, stream by stream."""
+    """One step of a role in canonical form, by which the steps of two traces are compared.
+
+    It has C requests in the order of issue, then W pieces of work, stream by stream. A piece of work is the computations of a
+    stream between two waits.
+    """
 
     requests: tuple[CanonicalRequest, ...]  # [C]
     row: I64  # [W] the first event of each piece of work, among the E
@@ -77,11 +81,11 @@ class _Step:
         own = computes(self.events)
         keys = np.where(own, np.stack((own * -1, self.events.stream, own * 0, own * 0)), np.stack((group, kind, peer, tag)))
         found, queue = np.unique(keys, axis=1, return_inverse=True)
-        return [Queue(*key) for key in found.T.tolist()], queue.reshape(-1), turns(queue.reshape(-1))
+        return [Queue(*key) for key in found.T.tolist()], queue.reshape(-1), occurrence_numbers(queue.reshape(-1))
 
     @cached_property
     def clock(self) -> I32:
-        """[E, Q] the place of the last event of each queue that has ended when an event ends; -1 for events before the step."""
+        """[E, Q] the index of the last entry of each queue that has ended when each event ends; -1: none of this step."""
         queues, queue, place = self.queues
         event, earlier = order_of(self.events)
         in_turn = np.argsort(event, kind="stable")
@@ -99,7 +103,10 @@ class _Step:
 
     @cached_property
     def runs(self) -> list[list[I64]]:
-        """For each stream, in the order of first use, a list of its pieces of work, each the numbers of its events."""
+        """The pieces of work of each stream; a piece is the numbers of its events.
+
+        Streams are in the order in which they are first used.
+        """
         _, queue, _ = self.queues
         return [self._runs(own) for own in dict.fromkeys(queue[self.works].tolist())]
 
@@ -141,7 +148,7 @@ class _Step:
         )
 
     def _ends(self, own: int, streams: dict[int, int]) -> I64:
-        """Return the places in a queue at which its requests or pieces of work of the step end, ascending."""
+        """Return the indices in a queue at which its requests or pieces of work of the step end, ascending."""
         _, queue, place = self.queues
         if own in streams:
             return np.asarray(place[[run[-1] for run in self.runs[streams[own]]]])

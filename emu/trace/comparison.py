@@ -25,7 +25,7 @@ _WORK = "computation"  # the name of computation in the summary, beside the axes
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The first point at which the traces differ on one rank."""
+    """The first point at which two traces differ on one rank: the event in the first trace, and a sentence on it."""
 
     rank: int  # the lowest rank that has the difference
     event: int  # a row of the rank's role in the first trace; -1: no event
@@ -34,7 +34,10 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class AxisSum:
-    """The requests on one axis, or the computations, of a step, summed over all ranks of each trace."""
+    """The requests on one axis, or the computations, of a step: their number, bytes and FLOPs, summed over all ranks.
+
+    Each field has the value of the first trace and that of the second.
+    """
 
     events: tuple[int, int]  # requests, or pieces of work
     bytes: tuple[int, int]  # bytes of the requests, or memory traffic
@@ -43,7 +46,7 @@ class AxisSum:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The result of a comparison of two traces."""
+    """The result of a comparison of a step of two traces: the first difference, and the requests of each axis in both."""
 
     steps: tuple[int, int]  # the number of the compared step in each trace
     ranks: int
@@ -58,7 +61,10 @@ class Comparison:
 
 
 class _Role(NamedTuple):
-    """The canonical step of a role, with the groups of one rank that plays the role."""
+    """The canonical step of a role, with the groups of one rank of the role and its peak memory.
+
+    Groups with equal axis and ranks have equal numbers in both traces.
+    """
 
     step: CanonicalStep
     groups: tuple[int, ...]  # a number for each group of the role; equal in both traces for equal axis and ranks
@@ -149,7 +155,7 @@ def _works(a: CanonicalStep, b: CanonicalStep) -> Iterator[tuple[int, str]]:
 
 
 def _amounts(a: CanonicalStep, b: CanonicalStep, i: int, j: int) -> str:
-    """Return a sentence that says how two pieces of work differ beyond the tolerance; "" if they do not."""
+    """Return a sentence on how the FLOPs or bytes of two pieces of work differ beyond the tolerance; "" if they do not."""
     if a.flops[i] != b.flops[j]:
         return f"FLOPs {a.flops[i]:.0f}, but {b.flops[j]:.0f} in the second"
     for what in ("bytes", "count"):
@@ -188,7 +194,7 @@ def _columns(role: _Role) -> dict[Queue, I64]:
 
 
 def _pairs(a: CanonicalStep, b: CanonicalStep) -> list[tuple[int, int]]:
-    """Return the pairs of nodes that correspond, in the order in which `a` issued them."""
+    """Return the pairs of requests and pieces of work that correspond in both steps, in the order in which `a` issued them."""
     found = [(i, i) for i in range(min(len(a.requests), len(b.requests)))]
     for stream in np.unique(a.stream).tolist():
         ends = [len(of.requests) + np.flatnonzero(of.stream == stream) for of in (a, b)]
@@ -197,7 +203,12 @@ def _pairs(a: CanonicalStep, b: CanonicalStep) -> list[tuple[int, int]]:
 
 
 def _node(step: CanonicalStep, node: int) -> tuple[int, str]:
-    """Return the first event of a node, and its description."""
+    """Return the first event of a request or piece of work, and a text on it.
+
+    Args:
+        step: The step.
+        node: The index: requests come before pieces of work.
+    """
     work = node - len(step.requests)
     if work < 0:
         return step.requests[node].row, f"request {node} ({step.requests[node].name})"

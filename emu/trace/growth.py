@@ -15,7 +15,7 @@ import numpy as np
 
 from emu.arrays import I64, column
 from emu.errors import InputError, must_be
-from emu.trace.steps import is_whole
+from emu.trace.steps import is_whole_script
 from emu.trace.trace import Events, Group, Kind, Trace
 
 _DATA = {"dp", "edp", "ddp", "fsdp", "data"}  # words in the names of axes whose groups grow
@@ -57,7 +57,7 @@ def growth_notes(trace: Trace, *, as_measured: bool) -> tuple[str, ...]:
         return ()
     rank_has = "each rank has the batch and the shard of states that a rank had there, and does as much with them"
     notes = [f"data parallelism grew from the {recorded} ranks of the trace: {rank_has}"]
-    if is_whole(trace):
+    if is_whole_script(trace):
         notes.append(
             f"{_UNTOLD}: what is gathered or scattered in set-up, where the part of each rank stays, grew as in a step"
         )
@@ -75,7 +75,7 @@ class _Growth:
     def __init__(self, trace: Trace, factor: int) -> None:
         self._old, self._factor = trace, factor
         self._grows = _growing(trace)
-        self._place = _places(trace, self._grows, factor)  # [F, N] the new number of each rank of each copy
+        self._place = _grown_ranks(trace, self._grows, factor)  # [F, N] the new number of each rank of each copy
         self._groups: dict[tuple[int, int], Group] = {}  # by the number of the old group and the copy; copy -1: all copies
         if not any(map(self._called, range(len(trace.events)))):
             raise InputError("replay: --ranks: the trace has no collective of data parallelism to grow; leave --ranks out")
@@ -122,7 +122,7 @@ class _Growth:
         return self._numbers(role, (Kind.COLLECTIVE,))
 
     def _numbers(self, role: int, kinds: Sequence[Kind]) -> list[int]:
-        """Return the numbers of the growing groups that a role's requests of the given kinds use."""
+        """Return the numbers of the growing groups on which a role has requests of the kinds `kinds`."""
         events, ranks = self._old.events[role], self._ranks_of(role)
         numbers = np.unique(events.group[np.isin(events.kind, kinds)]).tolist()
         return [n for n in numbers if any(self._old.group_of[rank][n] in self._grows for rank in ranks)]
@@ -148,7 +148,7 @@ class _Growth:
                 self._check(events, row, self._old.groups[self._old.group_of[ranks[0]][number]], ranks[0])
             _check_owners(events, rows, self._old.groups[self._old.group_of[ranks[0]][number]])
             root[rows] = self._roots(events, rows, number, ranks)
-            told = [row for row in rows.tolist() if _tells(events, row)]
+            told = [row for row in rows.tolist() if _has_equal_blocks(events, row)]
             count[told], size[told] = count[told] * self._factor, size[told] * self._factor
         roots, counts, sizes = column(root, np.int32), column(count, np.int64), column(size, np.int64)
         return replace(events, group=column(group, np.int32), root=roots, count=counts, bytes=sizes)
@@ -161,9 +161,9 @@ class _Growth:
         """
         name, count, members = events.name[row], int(events.count[row]), len(group.ranks)
         what = f"event {row} of rank {rank} ({name} of {count} on {group.axis or 'all ranks'})"
-        if _tells(events, row):
+        if _has_equal_blocks(events, row):
             return
-        untold = f"; {_UNTOLD}: let it call optimizer.step()" if is_whole(self._old) else ""
+        untold = f"; {_UNTOLD}: let it call optimizer.step()" if is_whole_script(self._old) else ""
         if name not in (*_WHOLE, *_SHARDED):
             raise InputError(
                 f"replay: --ranks: {what} has a part for each of {members} ranks, whose sizes nobody knows for more{untold}"
@@ -173,10 +173,10 @@ class _Growth:
             raise InputError(f"replay: --ranks: {what} must divide into {more} equal shards; take fewer ranks{untold}")
 
     def _roots(self, events: Events, rows: I64, number: int, ranks: list[int]) -> I64:
-        """Return the root of each collective of one group: the place of the old root, in the first copy.
+        """Return the root of each collective of one group: the group rank of the old root, in the first copy of the ranks.
 
         Raises:
-            InputError: ranks of the role have it at different places.
+            InputError: Ranks of the role have the root at different positions of the group.
         """
         found = set()
         for group in {self._old.group_of[rank][number] for rank in ranks}:
@@ -187,8 +187,8 @@ class _Growth:
         return np.array(found.pop(), np.int64)
 
 
-def _tells(events: Events, row: int) -> bool:
-    """Return whether a collective belongs to set-up and has an equal part from each rank."""
+def _has_equal_blocks(events: Events, row: int) -> bool:
+    """Return whether a collective belongs to set-up and moves data in equal blocks, one of each rank."""
     splits = events.split_start[row] < events.split_start[row + 1]
     return bool(events.step[row] == 0 and events.name[row] not in _WHOLE and not splits)
 
@@ -240,7 +240,7 @@ def _growing(trace: Trace) -> frozenset[int]:
     return frozenset(found)
 
 
-def _places(trace: Trace, grows: Collection[int], factor: int) -> I64:
+def _grown_ranks(trace: Trace, grows: Collection[int], factor: int) -> I64:
     """Return [F, N] the new number of each rank of each copy.
 
     If the largest groups that grow are of every s-th rank, copies of a rank follow the last member of its group; else each copy

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 
 class Kernel(IntEnum):
-    """The kind of a kernel; a device has its own model of time for each kind."""
+    """The kind of a kernel, such as a product or an attention; a device has its own model of time for each kind."""
 
     OTHER = 0  # a kernel that moves bytes, or one whose FLOPs have an unknown shape
     PRODUCT = 1  # BATCH matrices [M, K] times as many [K, N]; of a grouped product M is the rows of each group

@@ -18,7 +18,7 @@ from emu.trace.trace import Events, Kind, Trace
 
 
 def computes(events: Events) -> Bool:
-    """Return [E] which events follow the program's order on their stream: computations, and the marks between them."""
+    """Return [E] whether each event is a computation or a mark between computations; these follow the order of their stream."""
     return np.asarray((events.kind == Kind.COMPUTE) | (events.kind == Kind.MARK))
 
 
@@ -111,17 +111,17 @@ def _work(events: Events, steps: int) -> Iterator[str]:
 
 
 def _word_numbers(words: tuple[str, ...]) -> I64:
-    """Return a number for each word; equal words have equal numbers."""
+    """Return a number for each text; equal texts have equal numbers."""
     number = {word: i for i, word in enumerate(dict.fromkeys(words))}
     return np.array([number[word] for word in words], dtype=np.int64)
 
 
 def one_step(trace: Trace, step: int) -> Trace:
     """Return a trace of one step alone, without waits for events of earlier steps."""
-    return replace(trace, events=tuple(_only(events, events.step == step) for events in trace.events))
+    return replace(trace, events=tuple(_selected_events(events, events.step == step) for events in trace.events))
 
 
-def _only(events: Events, wanted: Bool) -> Events:
+def _selected_events(events: Events, wanted: Bool) -> Events:
     """Return the events of a role that `wanted` selects, all as step 1."""
     place = np.where(wanted, np.cumsum(wanted) - 1, -1)
     columns = {f.name: getattr(events, f.name) for f in fields(Events) if f.name not in _RAGGED}
@@ -130,13 +130,18 @@ def _only(events: Events, wanted: Bool) -> Events:
     taken: dict[str, Any] = {n: tuple(compress(c, wanted)) if isinstance(c, tuple) else c[wanted] for n, c in columns.items()}
     waits, of_wait = place[events.wait], np.repeat(place, np.diff(events.wait_start))
     known, of_split = (waits >= 0) & (of_wait >= 0), np.repeat(place, np.diff(events.split_start))
-    starts = [_starts(of[of >= 0], int(wanted.sum())) for of in (of_wait[known], of_split)]
+    starts = [_row_starts(of[of >= 0], int(wanted.sum())) for of in (of_wait[known], of_split)]
     taken |= {"step": np.ones_like(taken["step"]), "wait": waits[known].astype(events.wait.dtype), "wait_start": starts[0]}
     return Events(**taken, split_start=starts[1], split=events.split[of_split >= 0])
 
 
-def _starts(of: I64, rows: int) -> I64:
-    """Return [rows + 1] the places where the entries of each row begin."""
+def _row_starts(of: I64, rows: int) -> I64:
+    """Return [rows + 1] where the entries of each row begin if all entries are sorted by row; the last value is their number.
+
+    Args:
+        of: The row of each entry.
+        rows: The number of rows.
+    """
     return np.concatenate(([0], np.cumsum(np.bincount(of, minlength=rows)))).astype(np.int64)
 
 
@@ -153,6 +158,6 @@ def has_steps(trace: Trace) -> bool:
     return count_steps(trace) > 0
 
 
-def is_whole(trace: Trace) -> bool:
-    """Return whether the only step of the trace is the whole script."""
+def is_whole_script(trace: Trace) -> bool:
+    """Return whether the trace has one step only, which is the whole script rather than a training step."""
     return _WHOLE in trace.meta

@@ -22,7 +22,7 @@ PARTS = ("weights", "gradients", "optimizer_state", "activations")
 
 
 class Kind(IntEnum):
-    """The kind of an event."""
+    """The kind of an event: a computation, a collective, a send, a receive or a mark."""
 
     COMPUTE = 0  # an operator: FLOPs and bytes of memory traffic
     COLLECTIVE = 1  # a request on a group
@@ -37,7 +37,12 @@ def _no_times() -> F64:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Events:
-    """The events of one role as columns, in the order of issue; an event is referred to by its row."""
+    """The events of one role as columns with one row an event, in the order of issue; an event is referred to by its row.
+
+    `step` is the training step, 0 before the first one. `instance` counts the calls on a group. `wait` has the rows of the
+    events that must have ended before an event starts: those of event i are `wait[wait_start[i] : wait_start[i + 1]]`. `split`
+    has the sizes of uneven blocks in the same form.
+    """
 
     step: I32  # [E] 0 is set-up
     kind: I16  # [E] a Kind
@@ -110,7 +115,7 @@ class Trace:
         return f"<Trace of {self.n_ranks} ranks in {len(self.events)} roles: {events} events>"
 
     def _repr_html_(self) -> str:
-        """Return what it was recorded of, and the events and the memory of each role, for a notebook."""
+        """Return the command, the events and the memory of each role for a notebook, as HTML."""
         return html_of(self)
 
     @property
@@ -129,7 +134,7 @@ class Trace:
         return np.asarray(self.peak_by_part.sum(axis=1))
 
     def events_of(self, rank: int) -> Events:
-        """Return the events of the role that `rank` plays."""
+        """Return the events of a rank, which are those of its role."""
         return self.events[int(self.role_of_rank[rank])]
 
     def digest(self) -> str:

@@ -7,27 +7,27 @@ import click
 from emu.errors import must_be
 from launch.cli.options import common
 from launch.cli.options.files import OutputFile
-from launch.cli.options.output import show
+from launch.cli.options.output import ask_and_save
 from launch.cli.options.question_options import QuestionOptions
 from launch.front.measurements import EVERY, bench
 
-asked = QuestionOptions(bench)
+options_of = QuestionOptions(bench)
 
 
 @click.command("bench")
 @click.argument("operation")
 @common.topology_option
-@asked("algorithm", metavar="NAME")
+@options_of("algorithm", metavar="NAME")
 @click.option("--png", type=OutputFile(".png"), help="Draw the times to this file. With --algorithm all, give one topology.")
-@asked("size", "begin -b", "end -e", metavar="SIZE")
-@asked("factor -f", "dtype -d", "reduce -o", "root -r", "ranks", "dims", "axes", "timing_only")
+@options_of("size", "begin -b", "end -e", metavar="SIZE")
+@options_of("factor -f", "dtype -d", "reduce -o", "root -r", "ranks", "dims", "axes", "timing_only")
 @common.perturb_option
-@asked("bounds", metavar="quick|all")
-@asked("send_overhead", metavar="TIME")
-@asked("fabric", "network", "check_fabric")
-@common.cluster_options(asked)
+@options_of("bounds", metavar="quick|all")
+@options_of("send_overhead", metavar="TIME")
+@options_of("fabric", "network", "check_fabric")
+@common.cluster_options(options_of)
 @common.workers_option
-@common.calls_option
+@common.overheads_option
 @common.answer_options
 def bench_command(**options: Any) -> int:
     """Move real data with a collective, check every element, and time the same schedule on the fabric.
@@ -42,4 +42,4 @@ def bench_command(**options: Any) -> int:
     """
     if options["png"] is not None and options["algorithm"] == EVERY and len(options["topology"]) != 1:
         raise must_be("bench", "--topology", "given once where --algorithm all is drawn", len(options["topology"]))
-    return show(bench, options)
+    return ask_and_save(bench, options)

@@ -6,7 +6,7 @@ import click
 
 from launch.cli.options.common import row_options
 from launch.cli.options.files import INPUT
-from launch.cli.options.output import show
+from launch.cli.options.output import ask_and_save
 from launch.front.steps.replays import compare
 
 
@@ -23,4 +23,4 @@ def compare_command(**options: Any) -> int:
     \b
     emu compare one.trace other.trace
     """
-    return show(compare, options)
+    return ask_and_save(compare, options)

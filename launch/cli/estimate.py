@@ -6,7 +6,7 @@ import click
 
 from launch.cli.options import common
 from launch.cli.options.files import OutputFile
-from launch.cli.options.output import check_fault, check_sweep, show
+from launch.cli.options.output import ask_and_save, check_fault, check_sweep
 from launch.cli.options.question_options import QuestionOptions
 from launch.front.steps.estimates import estimate
 
@@ -14,17 +14,17 @@ _DEVICE_HELP = (
     "The device: a name from `emu list devices`, or a FILE.toml such as `emu calibrate` writes. "
     "[default: h100; with --like the one that its profile names]"
 )
-asked = QuestionOptions(estimate)
+options_of = QuestionOptions(estimate)
 
 
 @click.command("estimate")
-@common.step_options(asked, asked("like"), device=asked("device", help=_DEVICE_HELP))
+@common.step_options(options_of, options_of("like"), device=options_of("device", help=_DEVICE_HELP))
 @click.option("--png", type=OutputFile(".png"), help="Draw the parts of the step on each topology to this file.")
 @common.step_trace_option
 @common.sweep_option
 @common.fault_option
-@asked("fabric", "network", "check_fabric")
-@common.worker_options(asked)
+@options_of("fabric", "network", "check_fabric")
+@common.worker_options(options_of)
 @common.timeline_options
 @common.answer_options
 def estimate_command(**options: Any) -> int:
@@ -39,4 +39,4 @@ def estimate_command(**options: Any) -> int:
     """
     check_sweep("estimate", options, "timeline", "trace", "fault")
     check_fault(options, "timeline", "trace")
-    return show(estimate, options)
+    return ask_and_save(estimate, options)

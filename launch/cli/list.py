@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from launch.cli.options.common import answer_options
-from launch.cli.options.output import show
+from launch.cli.options.output import ask_and_save
 from launch.front.listings import list_collectives, list_devices, list_models, list_topologies
 
 
@@ -26,7 +26,7 @@ def _collectives(**options: Any) -> int:
 
     A star marks the default. `--json` adds their families.
     """
-    return show(list_collectives, options)
+    return ask_and_save(list_collectives, options)
 
 
 @list_command.command("topologies")
@@ -36,7 +36,7 @@ def _topologies(**options: Any) -> int:
 
     Each has an example that builds one. `--json` adds sources and settings.
     """
-    return show(list_topologies, options)
+    return ask_and_save(list_topologies, options)
 
 
 @list_command.command("models")
@@ -46,11 +46,11 @@ def _models(**options: Any) -> int:
 
     `active` counts the parameters that one token uses. `--json` adds sources.
     """
-    return show(list_models, options)
+    return ask_and_save(list_models, options)
 
 
 @list_command.command("devices")
 @answer_options
 def _devices(**options: Any) -> int:
     """List devices, and the sources of their figures."""
-    return show(list_devices, options)
+    return ask_and_save(list_devices, options)

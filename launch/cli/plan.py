@@ -9,26 +9,26 @@ from emu.study.planning.find import InterruptedSearch
 from emu.study.planning.search.row import PlanTable
 from launch.cli.options import common
 from launch.cli.options.files import OutputFile, may_fail, print_text
-from launch.cli.options.output import check_sweep, show
+from launch.cli.options.output import ask_and_save, check_sweep
 from launch.cli.options.question_options import QuestionOptions
 from launch.front.steps.searches import plan
 from launch.show.row_file import RowFile, json_text
 from launch.show.text.estimate_table import plans_report
 
-asked = QuestionOptions(plan)
+options_of = QuestionOptions(plan)
 _AT_LEAST = click.IntRange(min=1)
 
 
 @click.command("plan")
 @common.model_option
-@asked("npus", type=_AT_LEAST)
+@options_of("npus", type=_AT_LEAST)
 @common.topology_option
-@asked("global_batch", "seq", type=_AT_LEAST)
+@options_of("global_batch", "seq", type=_AT_LEAST)
 @common.device_option
 @common.algorithm_option
-@asked("plan", "beside")
-@asked("top", type=_AT_LEAST)
-@asked("prove_all --all")
+@options_of("plan", "beside")
+@options_of("top", type=_AT_LEAST)
+@options_of("prove_all --all")
 @common.cache_option
 @click.option(
     "--png",
@@ -37,7 +37,7 @@ _AT_LEAST = click.IntRange(min=1)
 )
 @common.sweep_option
 @common.stack_option
-@common.worker_options(asked)
+@common.worker_options(options_of)
 @common.answer_options
 def plan_command(**options: Any) -> int:
     """Find the plan that trains a model fastest on a number of NPUs, and say why the next plans are slower.
@@ -51,7 +51,7 @@ def plan_command(**options: Any) -> int:
     check_sweep("plan", options, "beside")
     as_json, is_swept, out = options["as_json"], bool(options["sweep"]), options["out"]
     try:
-        return show(plan, options)
+        return ask_and_save(plan, options)
     except InterruptedSearch as stopped:
         if stopped.table is not None and not is_swept:
             _print_known(stopped.table, out, as_json=as_json)

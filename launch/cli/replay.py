@@ -6,19 +6,19 @@ import click
 
 from launch.cli.options import common
 from launch.cli.options.files import INPUT
-from launch.cli.options.output import check_fault, check_job_picture, show
+from launch.cli.options.output import ask_and_save, check_fault, check_job_picture
 from launch.cli.options.question_options import QuestionOptions
 from launch.front.steps.replays import replay
 
-asked = QuestionOptions(replay)
+options_of = QuestionOptions(replay)
 
 
 @click.command("replay")
 @click.argument("trace", type=INPUT)
 @common.replay_options
-@asked("ran_on", metavar="NAME[:VARIANT][:key=value,...]|FILE")
-@asked("host_time", "fill_ranks", "ranks")
-@asked("fabric", "network", "check_fabric")
+@options_of("ran_on", metavar="NAME[:VARIANT][:key=value,...]|FILE")
+@options_of("host_time", "fill_ranks", "ranks")
+@options_of("fabric", "network", "check_fabric")
 @common.fault_option
 @common.job_png_option
 @common.timeline_options
@@ -44,4 +44,4 @@ def replay_command(**options: Any) -> int:
     """
     check_fault(options, "timeline", "perturb")
     check_job_picture(options)
-    return show(replay, options)
+    return ask_and_save(replay, options)

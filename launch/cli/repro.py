@@ -9,13 +9,13 @@ import click
 from emu.errors import InputError
 from launch.cli.options.common import answer_options, cache_option, worker_options
 from launch.cli.options.files import FOLDER, INPUT, OutputFile, write_output
-from launch.cli.options.output import ask_and_print, show
+from launch.cli.options.output import ask_and_print, ask_and_save
 from launch.cli.options.question_options import QuestionOptions
 from launch.front.publications import check_figure, repro
 from launch.papers.catalogue import PAPERS
 from launch.papers.paper import REGISTERED
 
-asked = QuestionOptions(repro)
+options_of = QuestionOptions(repro)
 
 
 @click.group("repro")
@@ -106,7 +106,7 @@ def kernels_command(**options: Any) -> None:
 @repro_command.command("all")
 @click.option("--docs", type=FOLDER, help="Write a page of each paper to this folder.")
 @cache_option
-@worker_options(asked)
+@worker_options(options_of)
 @answer_options
 def all_command(**options: Any) -> int:
     """Compute each row of each paper, and report how many are met.
@@ -117,18 +117,18 @@ def all_command(**options: Any) -> int:
     emu repro all
     emu repro all --json
     """
-    return show(repro, options, source="all")
+    return ask_and_save(repro, options, source="all")
 
 
 def _command(name: str) -> click.Command:
     """Return the command of one paper."""
 
     @click.command(name, help=_help(name))
-    @asked("table", "figure")
+    @options_of("table", "figure")
     @click.option("--png", type=OutputFile(".png"), help="Draw the --figure with the axes of the paper to this file.")
     @click.option("--docs", type=FOLDER, help="Write the page of the paper, with all its rows, to this folder.")
     @cache_option
-    @worker_options(asked)
+    @worker_options(options_of)
     @answer_options
     def command(**options: Any) -> int:
         table, figure = options["table"], options["figure"]
@@ -137,7 +137,7 @@ def _command(name: str) -> click.Command:
                 raise InputError(f"repro: {flag} and --docs exclude each other; give one of them")
         if options["png"] is not None:
             check_figure(name, figure)
-        return show(repro, options, source=name)
+        return ask_and_save(repro, options, source=name)
 
     return command
 

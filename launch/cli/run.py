@@ -11,28 +11,28 @@ import click
 from emu.errors import EmuError
 from launch.cli.options import common
 from launch.cli.options.files import INPUT
-from launch.cli.options.output import check_fault, check_job_picture, keep_trace, show
+from launch.cli.options.output import ask_and_save, check_fault, check_job_picture, with_trace_output
 from launch.cli.options.question_options import QuestionOptions
 from launch.front.steps.runs import run
 
-asked = QuestionOptions(run)
+options_of = QuestionOptions(run)
 
 
 @click.command("run", context_settings={"allow_interspersed_args": False})
-@asked("ranks")
+@options_of("ranks")
 @common.timing_options
 @common.timeline_options
 @common.trace_option
-@asked("no_cuda", "log_ranks")
-@common.cluster_options(asked)
+@options_of("no_cuda", "log_ranks")
+@common.cluster_options(options_of)
 @common.patience_option
 @common.pace_option
 @common.pace_compute_option
 @common.pace_events_option
 @common.fault_option
 @common.job_png_option
-@asked("roles")
-@asked("fabric", "network")
+@options_of("roles")
+@options_of("fabric", "network")
 @common.answer_options
 @click.option("-m", "--module", is_flag=True, help="SCRIPT is the name of a module, as with `python -m`.")
 @click.argument("script", type=INPUT)
@@ -64,12 +64,12 @@ def run_command(as_json: bool, **options: Any) -> int:
         with redirect_stdout(sys.stderr if as_json else sys.stdout), _with_script_lines():
             return run(**given)
 
-    return show(ask, {**keep_trace(options), "as_json": as_json})
+    return ask_and_save(ask, {**with_trace_output(options), "as_json": as_json})
 
 
 @contextmanager
 def _with_script_lines() -> Iterator[None]:
-    """Print the lines of the script at which a rank failed, before the error in one line."""
+    """Print, before the error in one line, the lines of the script at which a rank failed."""
     try:
         yield
     except EmuError as error:

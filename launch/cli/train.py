@@ -8,7 +8,7 @@ from emu.model.pipeline_order import ORDERS
 from emu.model.plan.plan import AXES, CHOICES, TITLES, Plan
 from launch.cli.options import common
 from launch.cli.options.files import FOLDER
-from launch.cli.options.output import check_fault, check_job_picture, keep_trace, show
+from launch.cli.options.output import ask_and_save, check_fault, check_job_picture, with_trace_output
 from launch.cli.options.question_options import QuestionOptions
 from launch.front.steps.trainings import train
 
@@ -32,30 +32,30 @@ _PLAN_HELP = (
 )
 
 
-asked = QuestionOptions(train)
+options_of = QuestionOptions(train)
 
 
 @click.command("train")
 @common.model_option
-@asked("plan", help=_PLAN_HELP)
+@options_of("plan", help=_PLAN_HELP)
 @common.topology_option
-@asked("steps")
-@asked("global_batch", help=f"Sequences in a step, over all ranks.  [default: {Plan().global_batch}]")
-@asked("seq", help=f"Tokens in a sequence.  [default: {Plan().seq}]")
-@asked("data", "seed")
+@options_of("steps")
+@options_of("global_batch", help=f"Sequences in a step, over all ranks.  [default: {Plan().global_batch}]")
+@options_of("seq", help=f"Tokens in a sequence.  [default: {Plan().seq}]")
+@options_of("data", "seed")
 @common.device_option
-@asked("dtype")
+@options_of("dtype")
 @common.algorithm_option
-@common.calls_option
+@common.overheads_option
 @common.fault_option
-@asked("checkpoint", type=FOLDER)
-@asked("checkpoint_every", metavar="STEPS")
-@asked("elastic")
-@asked("fabric", "network")
+@options_of("checkpoint", type=FOLDER)
+@options_of("checkpoint_every", metavar="STEPS")
+@options_of("elastic")
+@options_of("fabric", "network")
 @common.job_png_option
 @common.timeline_options
 @common.trace_option
-@common.cluster_options(asked)
+@common.cluster_options(options_of)
 @common.pace_option
 @common.pace_compute_option
 @common.answer_options
@@ -72,4 +72,4 @@ def train_command(**options: Any) -> int:
     """
     check_fault(options, "timeline", *(("trace",) if options["checkpoint"] else ()))
     check_job_picture(options)
-    return show(train, keep_trace(options))
+    return ask_and_save(train, with_trace_output(options))

@@ -6,21 +6,21 @@ import click
 
 from launch.cli.options.common import answer_options, cluster_options, imported_algorithms, workers_option
 from launch.cli.options.files import OutputFile
-from launch.cli.options.output import show
+from launch.cli.options.output import ask_and_save
 from launch.cli.options.question_options import QuestionOptions
 from launch.front.proofs import verify
 
-asked = QuestionOptions(verify)
+options_of = QuestionOptions(verify)
 _RANKS = "The number of ranks; repeat it for several. [default: 1..17, 31, 32, 64]"
 
 
 @click.command("verify")
 @click.argument("operation", required=False)
-@asked("algorithm", metavar="NAME")
-@asked("ranks", help=_RANKS)
-@asked("max_ranks", "dims")
+@options_of("algorithm", metavar="NAME")
+@options_of("ranks", help=_RANKS)
+@options_of("max_ranks", "dims")
 @click.option("--png", type=OutputFile(".png"), help="Draw the round of the first failure to this file.")
-@cluster_options(asked)
+@cluster_options(options_of)
 @workers_option
 @answer_options
 def verify_command(**options: Any) -> int:
@@ -38,4 +38,4 @@ def verify_command(**options: Any) -> int:
     emu verify --max-ranks 1024
     emu verify --import my_ring.py
     """
-    return show(verify, options, among=imported_algorithms())
+    return ask_and_save(verify, options, among=imported_algorithms())

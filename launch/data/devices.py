@@ -23,8 +23,8 @@ KERNELS_TOLD = "published kernels"
 _ATTENTION_OF = {"h800": "h100"}  # a device whose attention is as fast as that of another
 
 
-def _fitted(device: Device, known: Mapping[str, Fitted]) -> Device:
-    """Return a device with its constants from published kernels and runs, if there are any."""
+def _with_fitted_constants(device: Device, known: Mapping[str, Fitted]) -> Device:
+    """Return a device with the constants that were fitted to published kernels and runs, if there are any for it."""
     attention = attention_of(_ATTENTION_OF.get(device.name, device.name), device.peak_flops)
     values: dict[str, Any] = {"attention": attention, **kernel_constants(device.name)}
     like = LIKE.get(device.name, device.name)
@@ -37,8 +37,8 @@ def _fitted(device: Device, known: Mapping[str, Fitted]) -> Device:
     return replace(device, **values, fitted_on=" and ".join(told))
 
 
-def _of_500_w(h100: Device) -> Device:
-    """Return the H100 of torchtitan's runs, which has less power, another memory, and a clock of its own."""
+def _h100_of_500_w(h100: Device) -> Device:
+    """Return the H100 of torchtitan's runs: it is limited to 500 W, has another memory, and a clock of its own."""
     clock, run = read_clock("h100-500w")
     return replace(
         h100,
@@ -51,8 +51,8 @@ def _of_500_w(h100: Device) -> Device:
     )
 
 
-_ALL = {name: _fitted(read_device(_FOLDER / f"{name}.toml"), read_fitted()) for name in _NAMES}
-DEVICES: dict[str, Device] = {**_ALL, "h100-500w": _of_500_w(_ALL["h100"])}
+_ALL = {name: _with_fitted_constants(read_device(_FOLDER / f"{name}.toml"), read_fitted()) for name in _NAMES}
+DEVICES: dict[str, Device] = {**_ALL, "h100-500w": _h100_of_500_w(_ALL["h100"])}
 _SETTINGS = (*SHARES, "launch_overhead")
 _OWN: Registry[Device] = Registry("device", "devices")  # those of users
 

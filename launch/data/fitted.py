@@ -16,7 +16,10 @@ CLOCK = DATA / "clock.json"
 
 @dataclass(frozen=True, slots=True)
 class Blind:
-    """The errors of step times on models that a fit did not use, over several draws of half of the models."""
+    """The mean and the worst error of step times on models that a fit on the other half of the models has not seen.
+
+    They are over several random draws of the halves.
+    """
 
     draws: int
     mean_error: float
@@ -25,7 +28,12 @@ class Blind:
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """The fitted constants of one device."""
+    """The constants of one device that were fitted to published runs.
+
+    `constants` are fitted to all runs. `without` has, for each model, the constants that are fitted to the runs of all other
+    models. `blind` and `unseen` have the errors on models that a fit has not seen, by the kind of runs; a ratio of `unseen` is
+    the computed time over the measured one.
+    """
 
     models: tuple[str, ...]  # whose rows it was fitted on
     constants: Mapping[str, float]  # by all of them
@@ -57,7 +65,7 @@ def read_fitted(path: Path = FITTED) -> dict[str, Fitted]:
 
 
 def read_clock(device: str, path: Path = CLOCK) -> tuple[float, str]:
-    """Return the clock of a device relative to that of a like device, and the name of the published run from which it follows.
+    """Return the clock of a device relative to that of the device whose kernels stand for its own, and a published run.
 
     Args:
         device: The device; its kernels were timed on a like device, and the clock is a share of that device's clock.

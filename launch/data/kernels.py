@@ -23,7 +23,7 @@ _PASSES = ("forward", "backward")
 
 
 class PublishedAttention(NamedTuple):
-    """One published rate of an attention kernel."""
+    """A published rate, in FLOP/s, of an attention kernel of one shape on one device."""
 
     device: str
     kernel: str
@@ -76,7 +76,10 @@ def rates_of(row: PublishedAttention, peak: float) -> Iterator[AttentionRate]:
 
 
 class PublishedProduct(NamedTuple):
-    """One published rate of a matrix product, or of a grouped one."""
+    """One published rate (FLOP/s) of a matrix product, or of a grouped one, of sizes m, n and k on one device.
+
+    `use` says whether constants were fitted to it.
+    """
 
     device: str
     machine: str  # on which it was measured: its clock is its own
@@ -103,7 +106,7 @@ class PublishedProduct(NamedTuple):
 
 
 class PublishedMove(NamedTuple):
-    """One published rate of a kernel that moves bytes."""
+    """A published rate of a kernel that only moves bytes, such as a copy."""
 
     device: str
     kernel: str
@@ -154,7 +157,7 @@ def published_moves() -> tuple[PublishedMove, ...]:
 
 
 def kernel_constants(device: str) -> dict[str, Any]:
-    """Return the fields of a device that follow from published kernels; empty if there are none for it."""
+    """Return the fields of a device that were fitted to published kernels; empty if none were published for it."""
     found, own = json.loads(FITTED.read_text(encoding="utf-8")), KERNELS_OF.get(device, device)
     if own not in found["gemm_share"]:
         return {}

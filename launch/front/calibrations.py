@@ -24,7 +24,7 @@ class DeviceCalibration(Result[Calibration], files=(".toml",)):
 
     @property
     def device(self) -> Device:
-        """The device, for the other questions."""
+        """The calibrated device, as `emu.estimate` and the other questions take it."""
         return self.rows[0].device
 
     def text(self) -> str:
@@ -46,7 +46,7 @@ class DeviceCalibration(Result[Calibration], files=(".toml",)):
         return "\n".join(lines)
 
     def as_json(self) -> object:
-        """Return the device and its kernels."""
+        """Return the device and its measured kernels, as objects that become JSON."""
         return {"device": {f.name: getattr(self.device, f.name) for f in fields(self.device)}, "kernels": self.rows[0].kernels}
 
     def save_toml(self, path: Path) -> None:

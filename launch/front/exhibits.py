@@ -24,7 +24,7 @@ from emu.topology.topology import Topology
 from emu.trace.trace import Trace
 from emu.units import format_size
 from launch.front.inputs import TopologyLike, build_topology, grid_of, question
-from launch.front.result import Result, late
+from launch.front.result import Result, lazy
 from launch.show.text.collective_table import MOST_RANKS, round_lines
 from launch.show.text.table import table
 from launch.show.text.topology_facts import find_node, link_classes, routes_as_json, routes_table, topology_rows
@@ -48,7 +48,7 @@ class TopologyFacts(Result[Summary], drawn_by="topology_picture:picture"):
     name: str  # as it was given
 
     def text(self) -> str:
-        """Return a line for each figure."""
+        """Return a line of text for each number of the topology, such as its diameter."""
         return "\n".join(f"{label:<14}{value}" for label, value in topology_rows(self.topology, self.rows[0]))
 
     def as_json(self) -> object:
@@ -162,10 +162,10 @@ def draw(value: object) -> "ShownFigure":
         InputError: a value of this type has no picture.
     """
     if isinstance(value, Topology):
-        drawn: ShownFigure = late("topology_picture:picture")(value, summary(value))
+        drawn: ShownFigure = lazy("topology_picture:picture")(value, summary(value))
     elif isinstance(value, Schedule):
         title = f"{value.n_ranks} ranks: {value.n_rounds} rounds, {value.n_rows} slots sent"
-        drawn = late("chart.algorithm_chart:round_figure")(value, title)
+        drawn = lazy("chart.algorithm_chart:round_figure")(value, title)
     else:
         mend = "draw a Topology or a Schedule, or use `.plot()` of an answer"
         raise InputError(f"draw: a {type(value).__name__} has no picture; {mend}")
@@ -173,7 +173,7 @@ def draw(value: object) -> "ShownFigure":
 
 
 def view(value: object) -> str:
-    """Return what a notebook shows of a value, as HTML."""
+    """Return an HTML view of a value for a notebook, such as a picture of a schedule."""
     if isinstance(value, Trace):
         return _trace_view(value)
     if not isinstance(value, Topology):
@@ -193,6 +193,6 @@ def _trace_view(value: Trace) -> str:
 
 
 def _picture(figure: "ShownFigure") -> str:
-    """Return a figure as an image of HTML."""
+    """Return a figure as an HTML image element."""
     drawn: bytes = figure._repr_png_()
     return f'<img style="max-width:100%" src="data:image/png;base64,{base64.b64encode(drawn).decode()}">'

@@ -19,7 +19,7 @@ from emu.collective.shape import Grid, parse_grid
 from emu.errors import InputError, must_be
 from emu.model import model as models
 from emu.model.model import MODELS, Model
-from emu.model.stack.stack import Stack, beside, parse_stack
+from emu.model.stack.stack import Stack, overheads, parse_stack
 from emu.registry import has_own, unknown
 from emu.store import user_folder
 from emu.study.choice import algorithm_cache
@@ -49,7 +49,7 @@ _GIVEN: dict[str, Model | Mapping[str, Any]] = {}  # the models that were given 
 
 
 def several(given: Any) -> tuple[Any, ...]:
-    """Return an argument of one or several things as a tuple; an empty tuple if it is empty."""
+    """Return an argument that is one value or a sequence of values as a tuple; an empty one gives an empty tuple."""
     return tuple(given) if isinstance(given, list | tuple) else (given,) if given is not None and given != "" else ()
 
 
@@ -63,7 +63,7 @@ def grid_of(dims: str | Grid) -> Grid:
 
 
 def topologies_of(given: Topologies) -> list[Topology]:
-    """Return the topologies that an argument gives: one or several names, files, graphs or objects.
+    """Return the topologies of an argument: one or several names, files, graphs or `Topology` objects.
 
     Raises:
         InputError: there is none, or one is unknown or cannot be built.
@@ -141,7 +141,7 @@ def device_of(given: DeviceLike, dtype: str = AS_RAN) -> Device:
 
 
 def stack_of(words: str) -> Stack:
-    """Return the stack that the words of `stack` give.
+    """Return the stack that a text such as `software=megatron,dp=overlapped` describes.
 
     Raises:
         InputError: as `parse_stack`.
@@ -149,17 +149,17 @@ def stack_of(words: str) -> Stack:
     return parse_stack(words, STACKS) if words else Stack()
 
 
-def calls_of(words: str) -> Stack:
-    """Return the stack that the words of `stack` give for a step that ran: only the times of messages and requests.
+def overheads_of(words: str) -> Stack:
+    """Return the stack of a step that was recorded, from a text with only the times of messages and requests.
 
     Raises:
         InputError: as `parse_stack`, or there is a setting that only a generated step can have.
     """
-    return beside(stack_of(words))
+    return overheads(stack_of(words))
 
 
-def algorithm_choice(words: Words, stack: Stack) -> tuple[str, ...]:
-    """Return the words that choose algorithms for a step.
+def algorithm_words(words: Words, stack: Stack) -> tuple[str, ...]:
+    """Return the values of `algorithm` for a step, after a first one for the operations that none of them names.
 
     Operations that no word names are served by the library of the stack, else by `auto`.
     """
@@ -211,15 +211,16 @@ _KINDS: dict[Any, tuple[Any, str]] = {
 
 
 def question(answer: Callable[P, T]) -> Callable[P, T]:
-    """Return a function of the front that checks its arguments, and keeps choices of algorithms between calls and processes.
+    """Return a question for Python and for the shell, which keeps choices of algorithms between calls and processes.
 
-    Nothing is kept where collectives, topologies or models of the user's own are filed: they may read files, whose changes no
-    digest sees. An InputError names arguments as Python has them.
+    In Python the types of arguments are checked, and an InputError names arguments as Python has them. In the shell the command
+    line has checked them, and errors name options. Nothing is kept where collectives, topologies or models of the user's own
+    are filed: they may read files, whose changes no digest sees.
     """
     parameters = inspect.signature(answer).parameters
 
     @wraps(answer)
-    def asked(*given: P.args, **named: P.kwargs) -> T:
+    def ask(*given: P.args, **named: P.kwargs) -> T:
         algorithm_cache.keep_in(None if has_own() else algorithm_cache.user_table())
         if is_in_shell():
             return answer(*given, **named)
@@ -229,7 +230,7 @@ def question(answer: Callable[P, T]) -> Callable[P, T]:
         except InputError as error:
             raise _in_python(error) from None
 
-    return asked
+    return ask
 
 
 def _check(name: str, parameters: Any, named: dict[str, Any]) -> None:

@@ -18,7 +18,7 @@ _SIZES = ("layers", "hidden", "heads", "experts", "vocab", "max_seq")
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Listing(Result[Mapping[str, Any]]):
-    """The things of one kind that there are, a row for each; a row has all that `--json` prints."""
+    """The rows of one `emu list`, such as all topologies; a row has all that `--json` prints."""
 
     shown: tuple[Mapping[str, str], ...]  # the columns that a person reads, as text
 

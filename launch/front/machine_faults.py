@@ -11,19 +11,27 @@ from emu.errors import InputError, must_be
 from emu.registry import parse_call
 from emu.study.cost import Cost, Price
 from emu.study.cost import cost as network_cost
-from emu.study.faults.source import DAYS_PER_YEAR, Faults, LoggedFaults, PartLifetimes, drawn_faults, probable_faults, read_log
-from emu.study.faults.waste import Restarts, Waste, check_group, machine_of, optimal_restarts, waste
+from emu.study.faults.source import (
+    DAYS_PER_YEAR,
+    Faults,
+    LoggedFaults,
+    PartLifetimes,
+    independent_faults,
+    lifetime_faults,
+    read_log,
+)
+from emu.study.faults.waste import CheckpointLoss, Waste, check_group, least_checkpoint_loss, machine_of, waste_of
 from emu.units import is_whole, parse_time, seconds
 from launch.data.presets import GPUS, SOURCE, find_book, production_log
 from launch.front.inputs import Topologies, question, several, topologies_of
 from launch.front.network_costs import npu_price
-from launch.front.result import Result, late
+from launch.front.result import Result, lazy
 from launch.show.blocks import Page
 from launch.show.progress import with_progress
 from launch.show.row_file import row_known
 from launch.show.text.machine_table import MachineWaste, faults_report, waste_as_json
 
-LEAST_NPUS = 2880  # the machine of InfiniteHBD 6.2: a multiple of 36, 64, 72 and 576
+_DEFAULT_NPUS = 2880  # the machine of InfiniteHBD 6.2: a multiple of 36, 64, 72 and 576
 _UNITS = {"h": 1 / 24, "d": 1.0, "y": DAYS_PER_YEAR}
 
 
@@ -45,12 +53,12 @@ class FaultWaste(Result[MachineWaste], drawn_by="chart.step_chart:waste_figure")
         return {"rows": self.records(), "assumptions": self.notes}
 
     def records(self) -> Sequence[object]:
-        """Return the rows with the shares that a person reads."""
+        """Return the rows with the shares that the printed table has, too."""
         return [waste_as_json(row) for row in self.rows]
 
     def page(self) -> Page:
         """Return the report, with charts."""
-        made: Page = late("html.waste_page:faults_page")(self.rows, self.notes)
+        made: Page = lazy("html.waste_page:faults_page")(self.rows, self.notes)
         return made
 
 
@@ -108,25 +116,32 @@ def faults(
     Raises:
         InputError: an argument is impossible, or two exclude each other; the line says which, and how to mend it.
     """
-    asked = dict(locals())
-    source, sizes, price = _source(asked), _groups(tp), None if npu is None else npu_price(npu)
-    restarts_of, job_mfu = _goodput_terms(checkpoint, restart, mfu)
+    arguments = dict(locals())
+    faults_of, sizes, price = _fault_model(arguments), _groups(tp), None if npu is None else npu_price(npu, "faults")
+    loss_at, job_mfu = _goodput_terms(checkpoint, restart, mfu)
     if (prices is None) != (npu is None):
         raise InputError("faults: --prices and --npu go together; give both or none")
     book = None if prices is None else find_book(prices)
     built = topologies_of(topology)
-    machines = [machine_of(each, npus or max(LEAST_NPUS, *(other.n_npus for other in built))) for each in built]
-    found = {size: source(size) for size in {machine.npus for machine in machines}}
+    machines = [machine_of(each, npus or max(_DEFAULT_NPUS, *(other.n_npus for other in built))) for each in built]
+    found = {size: faults_of(size) for size in {machine.npus for machine in machines}}
     networks = {machine.topology.name: network_cost(machine.topology, book) if book else None for machine in machines}
     cases = [(machine, group) for machine in machines for group in sizes]
     for machine, group in cases:
         check_group(machine, group, job)
     rows = []
     for machine, group in with_progress(cases, f"counting groups, {len(cases)} times", len(cases)):
-        row, network = waste(machine, group, found[machine.npus].states), networks[machine.topology.name]
-        restarts, waiting = restarts_of(found[machine.npus].per_day), None if job is None else row.waiting(job)
-        costs = (_aggregate(each, row, price) for each in (network, network and network.high))
-        rows.append(MachineWaste(row, restarts, job_mfu, waiting, *costs))
+        row, network = waste_of(machine, group, found[machine.npus].states), networks[machine.topology.name]
+        rows.append(
+            MachineWaste(
+                row,
+                loss_at(found[machine.npus].per_day),
+                job_mfu,
+                None if job is None else row.waiting(job),
+                _aggregate_dollars(network, row, price),
+                _aggregate_dollars(network.high if network else None, row, price),
+            )
+        )
         row_known(waste_as_json(rows[-1]))
     notes = list(dict.fromkeys(note for each in found.values() for note in each.notes))
     if book is not None and price is not None:
@@ -135,7 +150,7 @@ def faults(
     return FaultWaste(tuple(rows), tuple(notes))
 
 
-def _aggregate(network: Cost | None, row: Waste, price: Price | None) -> float | None:
+def _aggregate_dollars(network: Cost | None, row: Waste, price: Price | None) -> float | None:
     """Return the cost of the network and of lost NPUs in dollars per NPU of the machine; None without prices.
 
     Args:
@@ -150,29 +165,34 @@ def _aggregate(network: Cost | None, row: Waste, price: Price | None) -> float |
 
 def _goodput_terms(
     checkpoint: float | str | None, restart: float | str, mfu: float | str | None
-) -> tuple[Callable[[float], Restarts | None], float]:
-    """Return what faults cost in checkpoints and restarts, as a function of the faults of a day, and the MFU of the job.
+) -> tuple[Callable[[float | None], CheckpointLoss | None], float]:
+    """Return what a job loses to checkpoints and restarts, as a function of the faults of a day, and the MFU of the job.
 
-    The function takes the best interval of checkpoints; it returns None where goodput was not asked for.
+    The job takes the whole machine: each fault interrupts it. The function takes the best interval of checkpoints; it returns
+    None where goodput was not asked for.
 
     Raises:
-        InputError: MFU is given without a checkpoint. The function: the faults have no times.
+        InputError: MFU is given without a checkpoint. The function: the faults have no times, or there is none.
     """
     if mfu is not None and checkpoint is None:
         raise InputError("faults: --mfu is a factor of goodput, which needs --checkpoint; add --checkpoint, or leave --mfu out")
     saving_s = None if checkpoint is None else seconds(parse_time(checkpoint, "--checkpoint"))
     restart_s = seconds(parse_time(restart, "--restart"))
 
-    def restarts(per_day: float) -> Restarts | None:
+    def loss_at(per_day: float | None) -> CheckpointLoss | None:
         if saving_s is None:
             return None
-        if not per_day:
+        if per_day is None:
             raise InputError(
                 "faults: --checkpoint needs faults with times, and --rate has none; give --log, or --mtbf and --mttr"
             )
-        return optimal_restarts(saving_s, restart_s, 86400 / per_day)
+        if not per_day:
+            raise InputError(
+                "faults: --checkpoint needs a fault, and none begins in the time looked at; give more --days, or another --log"
+            )
+        return least_checkpoint_loss(saving_s, restart_s, 86400 / per_day)
 
-    return restarts, 1.0 if mfu is None else _share(mfu, "--mfu")
+    return loss_at, 1.0 if mfu is None else _share(mfu, "--mfu")
 
 
 def _days(text: str, name: str) -> float:
@@ -192,7 +212,7 @@ def _days(text: str, name: str) -> float:
 
 
 def _share(given: float | str, name: str) -> float:
-    """Return a share of 0 or more and below 1.
+    """Return a share from 0 up to below 1, from a number or a text.
 
     Args:
         given: The share, such as 1.17% or 0.0117.
@@ -209,8 +229,8 @@ def _share(given: float | str, name: str) -> float:
     return share
 
 
-def _domain(text: str, node: int) -> PartLifetimes:
-    """Return the part that `--domain` gives, such as `npus=64,mtbf=1y,mttr=4h`.
+def _failure_domain(text: str, node: int) -> PartLifetimes:
+    """Return the failure domain that `--domain` describes, such as `npus=64,mtbf=1y,mttr=4h`.
 
     Args:
         text: The value of the option.
@@ -242,30 +262,44 @@ def _groups(given: int | str | Sequence[int]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(map(int, words)))
 
 
-def _source(asked: dict[str, Any]) -> Callable[[int], Faults]:
-    """Return the source of faults that the options give: a log, a rate, or drawn lifetimes.
+def _fault_model(arguments: dict[str, Any]) -> Callable[[int], Faults]:
+    """Return the function that gives the faults of a machine of so many NPUs, by a log, a rate, or drawn lifetimes.
 
     Raises:
         InputError: options exclude one another, or an option needs another one.
     """
-    node, seed = asked["npus_per_node"], asked["seed"]
-    mtbf, mttr = (None if asked[name] is None else _days(asked[name], f"--{name}") for name in ("mtbf", "mttr"))
-    span = _days(asked["days"], "--days")
-    given = [flag for flag in ("log", "rate", "mtbf", "afr") if asked[flag] is not None]
+    node, seed = arguments["npus_per_node"], arguments["seed"]
+    mtbf, mttr = (None if arguments[name] is None else _days(arguments[name], f"--{name}") for name in ("mtbf", "mttr"))
+    span = _days(arguments["days"], "--days")
+    given = [flag for flag in ("log", "rate", "mtbf", "afr") if arguments[flag] is not None]
     if len(given) > 1:
         raise InputError(f"faults: --{' and --'.join(given)} exclude each other; give one of them")
-    if asked["rate"] is not None:
-        if several(asked["domain"]) or mttr:
-            raise InputError(
-                "faults: --rate has no times, so that --domain and --mttr do not apply; give --mtbf or --afr instead"
-            )
-        return partial(probable_faults, node=node, rate=_share(asked["rate"], "--rate"), draws=asked["draws"], seed=seed)
-    parts = tuple(_domain(text, node) for text in several(asked["domain"]))
-    if asked["afr"] is not None and (share := _share(asked["afr"], "--afr")):
+    if arguments["rate"] is not None:
+        return _without_times(arguments)
+    parts = tuple(_failure_domain(text, node) for text in several(arguments["domain"]))
+    if arguments["afr"] is not None and (share := _share(arguments["afr"], "--afr")):
         mtbf = DAYS_PER_YEAR / share
     if (mtbf is None) != (mttr is None):
         raise InputError("faults: --mtbf or --afr, and --mttr go together; give both or none")
     if mtbf is not None and mttr is not None:
-        return partial(drawn_faults, node=node, parts=(PartLifetimes(mtbf, mttr), *parts), days=span, seed=seed)
-    log = production_log() if asked["log"] is None else read_log(Path(asked["log"]), asked["servers"] or 0)
-    return LoggedFaults(node, seed, log, str(asked["log"] or SOURCE), asked["npus_per_server"], parts).of
+        return partial(lifetime_faults, npus_per_node=node, parts=(PartLifetimes(mtbf, mttr), *parts), days=span, seed=seed)
+    return _logged_faults(arguments, parts).for_machine
+
+
+def _without_times(arguments: dict[str, Any]) -> Callable[[int], Faults]:
+    """Return the function that gives the faults of a machine by `--rate`.
+
+    Raises:
+        InputError: another option needs faults with times.
+    """
+    if several(arguments["domain"]) or arguments["mttr"] is not None:
+        raise InputError("faults: --rate has no times, so that --domain and --mttr do not apply; give --mtbf or --afr instead")
+    rate, node, draws = _share(arguments["rate"], "--rate"), arguments["npus_per_node"], arguments["draws"]
+    return partial(independent_faults, npus_per_node=node, rate=rate, draws=draws, seed=arguments["seed"])
+
+
+def _logged_faults(arguments: dict[str, Any], parts: tuple[PartLifetimes, ...]) -> LoggedFaults:
+    """Return the source of faults of a log, that of the options or the published one, with domains that are drawn beside it."""
+    path, seed = arguments["log"], arguments["seed"]
+    log = production_log() if path is None else read_log(Path(path), arguments["servers"] or 0)
+    return LoggedFaults(arguments["npus_per_node"], seed, log, str(path or SOURCE), arguments["npus_per_server"], parts)

@@ -8,19 +8,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emu.bound.limit import ALL, QUICK, Effort
+from emu.bound.limit import FULL_EFFORT, QUICK_EFFORT, Effort
 from emu.collective.algorithm import AUTO
 from emu.collective.shape import Grid
 from emu.errors import InputError, must_be
 from emu.fabric.packet_fabric import engine_choice
 from emu.study.job_pool import JobPool
-from emu.study.measure.bench import BenchRow, UntimedRow, algorithm_names, best_rows, compare, measure
+from emu.study.measure.bench import BenchRow, UntimedRow, best_rows, compare, comparison_order, measure
 from emu.study.measure.request import BenchRequest, PlacedBench, place_bench, sizes_between
-from emu.study.training.composed.software_costs import topology_under
+from emu.study.training.composed.software_costs import costed_topology
 from emu.topology.topology import Topology
 from emu.units import parse_size, parse_time
 from launch.clusters import ClusterOptions, pool_and_cluster
-from launch.front.inputs import Topologies, algorithm_choice, calls_of, grid_of, question, topologies_of
+from launch.front.inputs import Topologies, algorithm_words, grid_of, overheads_of, question, topologies_of
 from launch.front.result import Result
 from launch.show.progress import itself, late_notice, with_progress
 from launch.show.text.collective_table import bench_report, bench_text, compare_lines
@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # they take long to load
     from emu.study.measure.move import TensorMover
 
 EVERY = "all"  # in place of an algorithm: compare all of them
-_EFFORTS = {"quick": QUICK, "all": ALL}
+_EFFORTS = {"quick": QUICK_EFFORT, "all": FULL_EFFORT}
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -41,12 +41,12 @@ class Bench(Result[BenchRow], drawn_by="chart.algorithm_chart:topology_figure"):
 
     @property
     def failure(self) -> str | None:
-        """How many elements are wrong; None: none."""
+        """The sentence that says how many elements of outputs are wrong; None: none."""
         wrong = sum(row.wrong or 0 for row in self.rows)
         return f"bench: {wrong} elements of {self.rows[0].operation} came out wrong" if wrong else None
 
     def text(self) -> str:
-        """Return the table of all rows, with what they rest on."""
+        """Return the table of all rows, with the assumptions on which they rest."""
         return bench_report(self.rows)
 
 
@@ -113,9 +113,9 @@ def bench(
     Args:
         operation: The operation, such as `all_reduce`.
         topology: The network: a name, a file, a `Topology` or a networkx graph; or several of them.
-        algorithm: The algorithm. `auto` takes the fastest at each size, `nccl` takes what NCCL takes, `all` compares all,
-            `synthesized` makes a schedule for the topology. NAME@4 uses 4 channels; None: auto, or the choice of the library
-            of `stack`.
+        algorithm: The algorithm. `auto` takes the fastest at each size, `nccl` takes what NCCL takes, `all` compares all
+            and moves no data, `synthesized` makes a schedule for the topology. NAME@4 uses 4 channels; None: auto, or the
+            choice of the library of `stack`.
         size: The bytes of one rank's buffer (of all ranks for all_gather and reduce_scatter), as a number or such as `64MiB`.
         begin: The smallest of several sizes.
         end: The largest of several sizes.
@@ -128,7 +128,7 @@ def bench(
             the topology's.
         axes: The order of the topology's dimensions in which ranks are numbered, such as `0,2,1,3`; the last one changes
             fastest.
-        timing_only: Move no data. Use it for sizes beyond the memory of this machine.
+        timing_only: Move no data, as `all` never does. Use it for sizes beyond the memory of this machine.
         perturb: Compute the time so many more times, with random starts one tick later, and tell how far it spreads.
         bounds: quick, or `all`: also compute the bounds that take long.
         send_overhead: The time between two sends of a rank (o in LogGP), in seconds or such as `500ns`.
@@ -150,15 +150,15 @@ def bench(
         RunError: a rank failed.
     """
     pool, where = pool_and_cluster("emu bench", workers, cluster, ray_address, ranks_per_actor, ray_options)
-    under = calls_of(stack)
-    [name] = [algorithm] if algorithm else algorithm_choice((), under)
+    under = overheads_of(stack)
+    [name] = [algorithm] if algorithm else algorithm_words((), under)
     if name == EVERY and cluster != "local":
         raise must_be("bench", "--algorithm", "auto or a name where --cluster is given", name, "`all` moves no data")
     if name != EVERY and workers == "ray":
         raise must_be("bench", "--algorithm", "all where --workers is given", name, "one algorithm is not divided")
     request = BenchRequest(
         operation,
-        AUTO if name == EVERY else name,
+        AUTO if name == EVERY else name,  # `compare` names one algorithm after another
         _sizes(size, begin, end, factor),
         dtype,
         reduce,
@@ -176,7 +176,7 @@ def bench(
     request.engine.check_on(built)
     for each in built:
         _check_axes(each, request.axes)
-    placed = [place_bench(topology_under(under, each), request) for each in built]
+    placed = [place_bench(costed_topology(under, each), request) for each in built]
     return _compared(placed, pool) if name == EVERY else _measured(placed, where, timing_only=timing_only)
 
 
@@ -197,8 +197,10 @@ def _compared(placed: Sequence[PlacedBench], pool: JobPool) -> AlgorithmComparis
     """
     tables = []
     for each in placed:
-        count = len(algorithm_names(each)) * len(each.request.sizes)
-        tables.append((each, tuple(with_progress(compare(each, pool), _label(each), count, bench_text, itself))))
+        order = comparison_order(each)
+        compared = compare(each, pool, order)
+        total = len(order) * len(each.request.sizes)
+        tables.append((each, tuple(with_progress(compared, _label(each), total, bench_text, itself))))
     rows = tuple(row for _, of in tables for row in of)
     why = [f"{row.built}: {row.why_not}" for row in rows if isinstance(row, UntimedRow) and row.why_not]
     if len(why) == len(rows):

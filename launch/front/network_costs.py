@@ -32,7 +32,7 @@ _NUMBER = r"[0-9]+(\.[0-9]+)?"
 
 @dataclass(frozen=True, repr=False, eq=False)
 class NetworkCosts(Result[NetworkCost]):
-    """The price and the power of the network of each topology."""
+    """The price and the power of the network of each topology, with the price book and notes on the figures."""
 
     prices: str  # the name of the price book
     source: str  # where its prices are from
@@ -51,8 +51,8 @@ class NetworkCosts(Result[NetworkCost]):
         return [cost_as_json(row) for row in self.rows]
 
 
-def npu_price(text: str) -> Price:
-    """Return the price and the power of an NPU.
+def npu_price(text: str, command: str) -> Price:
+    """Return the price and the power of an NPU, as `--npu` of a command gives them.
 
     Raises:
         InputError: the text is not as `dollars=30000,watts=700`.
@@ -60,7 +60,7 @@ def npu_price(text: str) -> Price:
     given = parse_call(f"npu:{text}", "--npu")[2]
     fits = set(given) <= set(Price._fields) and all(re.fullmatch(_NUMBER, number) for number in given.values())
     if not given or not fits:
-        raise must_be("cost", "--npu", f"{NPU_EXAMPLE}, or one of them, of 0 or more", text)
+        raise must_be(command, "--npu", f"{NPU_EXAMPLE}, or one of them, of 0 or more", text)
     return Price(*(float(given.get(field, 0)) for field in Price._fields))
 
 
@@ -102,7 +102,7 @@ def cost(
         InputError: an argument is impossible; the line says which, and how to mend it.
     """
     step = _step_of({"model": model, "plan": plan, "global_batch": global_batch, "seq": seq}, device, stack)
-    book, bought = find_book(str(prices)), npu_price(npu)
+    book, bought = find_book(str(prices)), npu_price(npu, "cost")
     terms = OwnershipTerms(bought, _amount(years, "--years"), _amount(kwh, "--kwh"))
     built, paid = inputs.topologies_of(topology), []
     for each in with_progress(built, "counting parts", len(built)):
@@ -168,7 +168,7 @@ def _amount(given: float | str, name: str) -> float:
 
 
 def _step_of(needed: dict[str, Any], device: DeviceLike, words: str) -> "Callable[[Topology], StepEstimate] | None":
-    """Return the function that estimates a training step on a topology; None where no model and no plan are given.
+    """Return a function that estimates a training step on a topology; None if no model and no plan are given.
 
     Args:
         needed: The arguments of the step by name: model, plan, global batch and sequence length.
@@ -186,6 +186,6 @@ def _step_of(needed: dict[str, Any], device: DeviceLike, words: str) -> "Callabl
         raise InputError(f"cost: --model, --plan, --global-batch and --seq go together; add {', '.join(flags)}")
     of: Any = importlib.import_module("emu.study.training.estimate")  # not above: it takes long to load
     laid, stack = parse_plan(needed["plan"], global_batch=needed["global_batch"], seq=needed["seq"]), inputs.stack_of(words)
-    request = of.EstimateRequest(inputs.model_word(needed["model"]), laid, stack, inputs.algorithm_choice((), stack))
+    request = of.EstimateRequest(inputs.model_word(needed["model"]), laid, stack, inputs.algorithm_words((), stack))
     found = inputs.device_of(device, stack.precision.activation)
     return lambda topology: of.estimate(request, topology, found)

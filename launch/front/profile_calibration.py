@@ -45,7 +45,7 @@ class ProfileCalibration(Result[SeenKernel], files=(".toml",)):
 
     @property
     def _launch_note(self) -> str:
-        """The words on where the launch is from, if the profile does not tell it."""
+        """A note on where the time of a launch is from, if the profile does not have it."""
         return f" as on {self.base.name}, which the kernels' times hold: there are no gaps between them" * self.holds_launch
 
     def _predicted_s(self) -> list[float]:
@@ -73,7 +73,7 @@ _NAME = 40  # letters of the name of an operator
 
 
 def _seen_words(each: SeenKernel) -> list[str]:
-    """Return a kernel as table cells: its kind, how often it was seen, and its times."""
+    """Return the table cells of a kernel: its kind, how often the profile has it, and its times."""
     kernel, beside = each.kernel, "" if each.alone else ", beside collectives"
     kind = kernel.name or kernel.kernel.name.lower().replace("_", " ")
     sizes = f"{kernel.bytes} B" if kernel.kernel == Kernel.OTHER else f"{kernel.batch} x {kernel.m} x {kernel.n} x {kernel.k}"

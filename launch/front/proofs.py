@@ -17,7 +17,7 @@ from emu.study.prove.verify import PROCESSES, RANKS, VerificationRow, ranks_to, 
 from emu.study.prove.verify import verify as verified
 from launch.clusters import ClusterOptions, pool_and_cluster
 from launch.front.inputs import grid_of, question, several
-from launch.front.result import PICTURES, Result, late
+from launch.front.result import PICTURES, Result, lazy
 from launch.show.progress import itself, with_progress
 from launch.show.text.collective_table import fault_line, proof_lines
 
@@ -42,7 +42,7 @@ class Verification(Result[VerificationRow], files=PICTURES):
 
     @property
     def failure(self) -> str | None:
-        """The first failure; None: all is proved."""
+        """A text with the number of failed rows, and the reason of the first; None: all is proved."""
         if not self.failed:
             return None
         row, _, shape = self.failed[0]
@@ -59,15 +59,15 @@ class Verification(Result[VerificationRow], files=PICTURES):
         )
 
     def as_json(self) -> object:
-        """Return the rows, with what ran between processes."""
+        """Return the rows, and those of the runs between processes, as objects that become JSON."""
         return self.records()
 
     def records(self) -> Sequence[object]:
-        """Return the rows, with what ran between processes."""
+        """Return the rows, and those of the runs between processes."""
         return [asdict(row) | self.executed.get((row.operation, row.algorithm, row.ranks), {}) for row in self.rows]
 
     def save_picture(self, path: Path) -> None:
-        """Draw the round of the first failure; where no round fails, say so and write nothing."""
+        """Draw the round in which the first failure is; if no round fails, log that and write nothing."""
         try:
             super().save_picture(path)
         except InputError as none:
@@ -83,7 +83,7 @@ class Verification(Result[VerificationRow], files=PICTURES):
             if row.fault is not None and row.fault.round >= 0:
                 title = f"{_case_text(row, shape)}\n{_reason(row, shape)}"
                 schedule, *_ = subject(found, shape, _root(row))
-                drawn: Figure = late("chart.algorithm_chart:round_figure")(schedule, title, row.fault.round)
+                drawn: Figure = lazy("chart.algorithm_chart:round_figure")(schedule, title, row.fault.round)
                 return drawn
         raise InputError("verify: no round fails, so that there is no picture")
 
@@ -138,7 +138,7 @@ def verify(
 
 
 def _on_grid(chosen: list[Algorithm], grid: Grid) -> list[tuple[Algorithm, Shape]]:
-    """Return the algorithms that work on a grid, each with the grid as its shape.
+    """Return those of the chosen algorithms that accept a grid, each with the grid as its shape.
 
     Raises:
         InputError: there is none.
@@ -150,7 +150,7 @@ def _on_grid(chosen: list[Algorithm], grid: Grid) -> list[tuple[Algorithm, Shape
 
 
 def _failure_text(row: VerificationRow, found: Algorithm, shape: Shape) -> str:
-    """Return what went wrong, and the round in which it did."""
+    """Return a text on a failed row: why it failed, and the messages of the round in which it did."""
     said = f"{_case_text(row, shape)}: {_reason(row, shape)}"
     if row.fault is None or row.fault.round < 0:
         return said
@@ -158,13 +158,13 @@ def _failure_text(row: VerificationRow, found: Algorithm, shape: Shape) -> str:
 
 
 def _case_text(row: VerificationRow, shape: Shape) -> str:
-    """Return operation, algorithm and shape in words, such as `all_reduce ring on 8 ranks`."""
+    """Return a phrase on an operation, algorithm and shape, such as `all_reduce ring on 8 ranks`."""
     root = f", root {_root(row)}" if _root(row) else ""
     return f"{row.operation} {row.algorithm} on {show_shape(shape)} ranks{root}"
 
 
 def _reason(row: VerificationRow, shape: Shape) -> str:
-    """Return why the case failed."""
+    """Return the reason for which an algorithm failed on a shape, as text."""
     reason = row.proof if row.proof != "ok" else row.claim
     return reason.removeprefix(f"{row.operation} {row.algorithm} on {show_shape(shape)} ranks: ")
 

@@ -17,7 +17,7 @@ from emu.study.planning.search.results import ResultCache
 from launch.clusters import job_pool
 from launch.data.fitted import read_fitted, write_fit, write_fitted
 from launch.front.inputs import cache_folder, question
-from launch.front.result import PICTURES, Result, late
+from launch.front.result import PICTURES, Result, lazy
 from launch.papers import torchtitan
 from launch.papers.catalogue import PAPERS
 from launch.papers.kernels import report as kernels
@@ -59,7 +59,7 @@ _KERNEL_NOTES = (
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Reproduction(Result[Any], files=PICTURES):
-    """The rows of a publication: what it prints, and what Emu computes for it."""
+    """The rows of a publication: the printed value of each, and the value that Emu computes for it."""
 
     report: Callable[[], str]  # the text of the command
     told: object  # what the command prints as JSON
@@ -73,7 +73,7 @@ class Reproduction(Result[Any], files=PICTURES):
         return self.report()
 
     def as_json(self) -> object:
-        """Return the rows, with what they rest on."""
+        """Return the rows with the notes on their assumptions, as objects that become JSON."""
         return self.told
 
     def records(self) -> Sequence[object]:
@@ -139,7 +139,7 @@ def repro(
 
 
 def _pool(source: str, workers: str, ray_address: str | None) -> JobPool:
-    """Return the processes that compute rows."""
+    """Return the job pool whose processes compute the rows of a publication."""
     return job_pool(f"emu repro {source}", workers, ray_address, LocalPool(min(_PROCESSES, os.cpu_count() or 1)))
 
 
@@ -202,15 +202,18 @@ def check_figure(source: str, figure: str | None) -> None:
 
 
 def _drawn(paper: Paper, figure: str) -> "Figure":
-    """Return the picture of a figure of a paper, drawn from Emu's values and from printed ones that the paper's module has."""
-    drawn: Figure = late("chart.paper_chart:picture")(paper.figures[figure](paper))
+    """Return the picture of a figure of a paper: Emu's values, and the printed ones as far as the paper's module has them."""
+    drawn: Figure = lazy("chart.paper_chart:picture")(paper.figures[figure](paper))
     return drawn
 
 
 def _rows(
     papers: Mapping[str, Paper], wanted: Sequence[tuple[str, Target]], kept: ResultCache, pool: JobPool
 ) -> dict[str, list[PaperRow]]:
-    """Return the rows of each paper, with the rows that they are judged against, computed by the job pool."""
+    """Return, by paper, the wanted rows with verdicts, computed by the job pool.
+
+    Rows that they are judged against are computed, too.
+    """
     needed = {(name, each.id): each for name, target in wanted for each in with_others([target])}
     asked = [RowRequest(name, target.table, papers[name].targets.index(target)) for (name, _), target in needed.items()]
     found = answers({name: PAPERS[name] for name in papers}, asked, kept, pool)

@@ -1,6 +1,6 @@
 """The answer to a question: rows that print, draw and save themselves.
 
-The command line prints and saves answers, and notebooks show them; both take them from the functions of this room.
+The command line prints and saves answers, and notebooks show them; both take them from the functions of `launch.front`.
 """
 
 import difflib
@@ -37,7 +37,7 @@ class TraceOutput:
     through: Callable[[Path, Callable[[Path], object]], object]  # takes the file, and the function that writes to it
 
 
-def late(name: str) -> Callable[..., Any]:
+def lazy(name: str) -> Callable[..., Any]:
     """Return a function of `launch.show`, given as `module:function`, imported only now because that is slow."""
     module, _, function = name.partition(":")
     found: Callable[..., Any] = getattr(importlib.import_module(f"launch.show.{module}"), function)
@@ -45,13 +45,13 @@ def late(name: str) -> Callable[..., Any]:
 
 
 def _fields_of(of: type) -> list[str]:
-    """Return the names of the fields of a dataclass; none of another class."""
+    """Return the names of the fields if a class is a dataclass; an empty list for another class."""
     return [field.name for field in fields(of)] if is_dataclass(of) else []
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Result(Sequence[R], Generic[R]):
-    """The rows of an answer, with the ways to read them: text, JSON, a table, a picture, a page, files.
+    """An answer of Emu: its rows, which can be read as text, JSON, a table, a picture, a page or files.
 
     An answer with a single row has the fields of this row, too: `emu.estimate(...).step_time_s`.
     """
@@ -59,7 +59,7 @@ class Result(Sequence[R], Generic[R]):
     rows: tuple[R, ...]
 
     FILES: ClassVar[tuple[str, ...]] = (".json", ".jsonl", ".csv", ".html")  # the endings that `save` knows
-    _drawn_by: ClassVar[str] = ""  # the function that draws the picture, as `late` takes it; "": there is none
+    _drawn_by: ClassVar[str] = ""  # the function that draws the picture, as `lazy` takes it; "": there is none
 
     def __init_subclass__(cls, drawn_by: str = "", files: Sequence[str] = ()) -> None:
         """Set the function that draws the picture of a kind of answers, and the further endings that `save` knows."""
@@ -72,7 +72,7 @@ class Result(Sequence[R], Generic[R]):
 
     @property
     def failure(self) -> str | None:
-        """The line of what went wrong, such as a proof that failed; None: nothing."""
+        """A line on what went wrong, such as a proof that failed; None: nothing did."""
         return None
 
     @property
@@ -82,11 +82,11 @@ class Result(Sequence[R], Generic[R]):
 
     @property
     def has_report(self) -> bool:
-        """True where there is something to print; a script that failed has no step."""
+        """True if there is a report to print; a script that failed has none."""
         return True
 
     def as_json(self) -> object:
-        """Return what the command prints as JSON, before its parts are made plain."""
+        """Return the answer as objects that become JSON, as `--json` prints it."""
         return self.rows
 
     def to_dict(self) -> Any:
@@ -117,7 +117,7 @@ class Result(Sequence[R], Generic[R]):
         """
         if not self._drawn_by:
             raise InputError(f"{type(self).__name__}: has no picture; print it, or take its rows")
-        drawn: Figure = late(self._drawn_by)(*self._shown())
+        drawn: Figure = lazy(self._drawn_by)(*self._shown())
         return drawn
 
     def _shown(self) -> tuple[Any, ...]:
@@ -135,18 +135,18 @@ class Result(Sequence[R], Generic[R]):
         """
         if ax is None:
             return self.figure().axes[0]
-        with late("canvas:drawing_into")(ax):
+        with lazy("canvas:drawing_into")(ax):
             self.figure()
         return ax
 
     def page(self) -> Page:
         """Return the report as a page of HTML: the picture, where there is one, and the text."""
         said = (inspect.getdoc(type(self)) or "").partition("\n")[0].rstrip(".")
-        made: Page = late("html.page:answer_page")(said, self.text(), self._drawn())
+        made: Page = lazy("html.page:answer_page")(said, self.text(), self._drawn())
         return made
 
     def _drawn(self) -> "Figure | None":
-        """Return the picture of the answer; None where answers of its kind have none."""
+        """Return the picture of the answer; None if answers of this kind have no picture."""
         try:
             return self.figure()
         except InputError:
@@ -182,11 +182,11 @@ class Result(Sequence[R], Generic[R]):
 
     def save_picture(self, path: Path) -> None:
         """Write the picture."""
-        late("canvas:save")(self.figure(), path)
+        lazy("canvas:save")(self.figure(), path)
 
     def save_html(self, path: Path) -> None:
         """Write the report."""
-        write_file("--html", path, late("html.page:html_of")(self.page()).encode())
+        write_file("--html", path, lazy("html.page:html_of")(self.page()).encode())
 
     def __repr__(self) -> str:
         return self.text()
@@ -195,7 +195,7 @@ class Result(Sequence[R], Generic[R]):
         """Return the report for a notebook: the page in a frame of its own; the text where it has nothing more."""
         if type(self).page is Result.page and PICTURES[0] not in self.FILES:
             return f"<pre>{html.escape(self.text())}</pre>"
-        source = html.escape(late("html.page:html_of")(self.page()), quote=True)
+        source = html.escape(lazy("html.page:html_of")(self.page()), quote=True)
         return f'<iframe srcdoc="{source}" onload="{_SHRINK}" style="width:100%;height:{_FRAME_PX}px;border:0"></iframe>'
 
     def __getattr__(self, name: str) -> Any:
@@ -214,7 +214,7 @@ class Result(Sequence[R], Generic[R]):
         raise AttributeError(f"{type(self).__name__} has no field {name!r}" + (f"; did you mean {near[0]}?" if near else ""))
 
     def __dir__(self) -> list[str]:
-        """Return the ways to read the answer and its own fields, and the fields of the only row."""
+        """Return the names of the methods that show the answer, of its own fields, and of the fields of a single row."""
         own = (
             name for of in type(self).__mro__ if of.__module__.startswith("launch.") for name in (*vars(of), *_fields_of(of))
         )

@@ -31,7 +31,12 @@ def npus(word: str) -> int:
 
 
 def parts(word: str, part: str) -> int:
-    """Return the number of parts of a kind in the bill of a topology."""
+    """Return the number of parts of one kind, such as `switch`, in the bill of parts of a topology.
+
+    Args:
+        word: The topology with its settings, as `--topology` takes it.
+        part: The kind, as the bill names it.
+    """
     return build_once(word).bill[part]
 
 
@@ -46,7 +51,7 @@ def collective_s(word: str, operation_name: str, name: str, shape: Shape, size: 
         size: The bytes of one rank's buffer.
         at: [ranks] the NPU of each rank; None: rank i is on NPU i.
     """
-    return plan_s(word, operation_name, algorithm(operation_name, name).stored(shape), size, at)
+    return plan_s(word, operation_name, algorithm(operation_name, name).compact_schedule(shape), size, at)
 
 
 def plan_s(word: str, operation_name: str, plan: Schedule, size: int, at: I64 | None = None) -> float:

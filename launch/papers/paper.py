@@ -69,7 +69,7 @@ def evaluate(target: Target, words: Mapping[str, Callable[..., float]]) -> float
 
 
 def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:
-    """Return the value of an expression."""
+    """Return the value of an arithmetic expression of a row, given the values of the names in it."""
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.Name):
@@ -99,7 +99,7 @@ def check_formula(cases: Iterable[FormulaCase], *notes: str) -> Answer:
 
 
 class Curve(NamedTuple):
-    """A line of a figure, or its bars of one colour."""
+    """One series of a figure: the points of a line, or the bars of one colour."""
 
     name: str
     x: Sequence[float]
@@ -173,26 +173,32 @@ class Paper:
 
     @property
     def places(self) -> tuple[str, ...]:
-        """The places of the rows, each once."""
+        """The tables, figures and sections that rows are from, each once."""
         return tuple(dict.fromkeys(target.table for target in self.targets))
 
     def of(self, place: str | None = None) -> list[Target]:
-        """Return the printed rows of a place; those of figure 17 include its parts 17a and 17b.
+        """Return the printed rows of one table, figure or section; those of figure 17 include its parts 17a and 17b.
 
         Args:
-            place: The place; None: all rows.
+            place: The table, figure or section, such as `table 4`; None: all rows.
 
         Raises:
-            InputError: the paper has no row and no figure there.
+            InputError: The paper has no such row and no such figure.
         """
-        found = [target for target in self.targets if place is None or _is_in(place, target.table)]
+        found = [target for target in self.targets if place is None or _is_from(place, target.table)]
         if place is not None and not found and place.removeprefix("fig ") not in self.figures:
             known = ", ".join(map(place_text, self.places))
             raise must_be("repro", "a table or figure", f"one with rows ({known})", place_text(place))
         return found
 
     def rows(self, place: str | None = None) -> Iterator[PaperRow]:
-        """Yield the rows of a place with their answers, which are computed one by one."""
+        """Yield the rows of the paper, or of one table, figure or section of it, each with Emu's answer.
+
+        An answer is computed when its row is asked for.
+
+        Args:
+            place: The table, figure or section, such as `table 4`; None: the whole paper.
+        """
         known: dict[str, Answer] = {}
         for target in self.of(place):
             for each in with_others([target]):
@@ -248,7 +254,7 @@ class Paper:
         return evaluate(target, {word.__name__: word for word in self.words})
 
     def is_worked_out(self, target: Target) -> bool:
-        """Return whether a row can be answered, by a function or by an expression over its own numbers."""
+        """Return whether Emu can answer a row, by a function or by an expression over the row's own numbers."""
         return IS in target.given or bool(self._words_of(target))
 
     def _words_of(self, target: Target) -> str:
@@ -257,7 +263,7 @@ class Paper:
 
 
 def _longest_beginning(target: Target, words: Iterable[str]) -> str:
-    """Return the longest of several words with which the identifier of a row begins; "" if it begins with none."""
+    """Return the longest of several texts with which the id of a row begins; "" if it begins with none of them."""
     return max((word for word in words if target.id.startswith(word)), key=len, default="")
 
 
@@ -270,8 +276,13 @@ def register(paper: Paper) -> Paper:
     return paper
 
 
-def _is_in(place: str, table: str) -> bool:
-    """Return whether a row's place is the given place or a part of it."""
+def _is_from(place: str, table: str) -> bool:
+    """Return whether a row is from a table, figure or section, or from a part of it, such as 17a of figure 17.
+
+    Args:
+        place: The table, figure or section of the row.
+        table: The one that is asked for.
+    """
     return table == place or (place.startswith("fig ") and table.rstrip("abcdefgh") == place)
 
 
@@ -289,7 +300,7 @@ def from_nothing(ways: Mapping[str, Callable[[], Answer | float | str]]) -> dict
 
 
 def place_text(place: str) -> str:
-    """Return a place in words, such as `figure 17`."""
+    """Return the name of a table, figure or section as text, such as `figure 17`."""
     kind, _, number = place.rpartition(" ")
     named = {"fig": "figure", "eq": "equation", "app": "appendix", "": "section" if "." in number else "table"}
     return f"{named.get(kind, kind)} {number}"

@@ -50,7 +50,7 @@ Make = Callable[[ResultCache], Paper]
 
 
 class RowRequest(NamedTuple):
-    """A row to compute: the paper, the place, and the row's number in the paper."""
+    """A row to be computed: its paper, its table or figure, and its number in the paper."""
 
     paper: str
     place: str

@@ -55,7 +55,10 @@ _BELOW_LIMIT = {RELATIVE: 0.0, ABSOLUTE: 0.0, FACTOR: 1.0}  # kinds that have a 
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """The allowed difference between the answer to a row and the printed value."""
+    """The allowed difference between the answer to a row and the printed value, by its kind, such as `relative`.
+
+    `reason` says why it is wide, if it is.
+    """
 
     kind: str
     limit: float = 0.0  # the largest difference; of `factor` the largest ratio
@@ -76,7 +79,7 @@ class Tolerance:
 
     @property
     def why(self) -> str:
-        """The tolerance with its reason in words."""
+        """The tolerance as text, with the reason for it."""
         return f"{self.text}; {REASONS[self.reason]} ({self.note}), which moves the value by {self.moves:g}"
 
     def span(self, printed: float | None) -> tuple[float, float] | None:
@@ -100,7 +103,10 @@ def _range_text(least: float, most: float) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A row of a paper as printed: its id, its place, its value and its tolerance."""
+    """A row of a paper as printed: its id, its table or figure, its value and the tolerance of the comparison.
+
+    `given` are the inputs by name; `against` is the row or value relative to which an effect is measured.
+    """
 
     id: str
     table: str
@@ -140,7 +146,7 @@ class Target:
 
     @property
     def other(self) -> "Target | None":
-        """The row against which the effect is measured; None if there is none."""
+        """The row relative to which an effect is measured; None if there is none."""
         return self.against if isinstance(self.against, Target) else None
 
     @property
@@ -151,7 +157,10 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Emu's answer to a row."""
+    """Emu's answer to a row: a value, notes, and whether a claim holds.
+
+    `off` is the distance from the printed value if this is no difference of two numbers.
+    """
 
     ours: float | str | None  # None: there is no answer
     notes: tuple[str, ...] = ()
@@ -161,7 +170,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class PaperRow:
-    """A printed row with Emu's answer and the verdict."""
+    """A printed row with Emu's answer, the basis of the answer, and the verdict: met, missed, open or listed."""
 
     target: Target
     ours: float | str | None
@@ -206,7 +215,7 @@ def read_targets(path: Path) -> list[Target]:
 
 
 def _target(row: Mapping[str, str], where: str, above: Mapping[str, Target]) -> Target:
-    """Return the row of one line."""
+    """Return the row that one line of a paper's CSV file has."""
     same = {name: row[name] for name in ("id", "table", "what", "assumed", "value", "unit", "reading")}
     given = dict(word.split("=", 1) for word in re.split(r";(?=\w+=)", row["given"]) if word)
     kind, tolerance = read_word(row["class"], "class", KINDS, where), _tolerance(row, where)
@@ -341,7 +350,7 @@ def _difference(target: Target, answer: Answer) -> float | None:
 
 
 def _verdict(target: Target, answer: Answer, difference: float | None, base: float | str | None) -> str:
-    """Return met, missed, open or listed."""
+    """Return the verdict on a row: met, missed, open or listed."""
     if answer.ours is None:
         return LISTED if target.kind == "H" else OPEN
     holds = _holds(target, answer, difference) if answer.holds is None else answer.holds
@@ -382,7 +391,7 @@ def _has_effect(target: Target, ours: float | str, base: float | str | None) -> 
 
 
 def number(value: str) -> float | None:
-    """Return a text as a float; None if it is no number."""
+    """Return the number that a text is; None if it is no number."""
     try:
         return float(value)
     except ValueError:

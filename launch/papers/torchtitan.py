@@ -128,7 +128,7 @@ class TorchtitanComparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """The speed of one run relative to that of another, which hardly depends on the device's clock."""
+    """The speed of one run relative to that of another, measured and by Emu; it hardly depends on the device's clock."""
 
     what: str
     measured: float
@@ -141,11 +141,11 @@ PreparedRow = tuple[TorchtitanRun, PreparedEstimate]  # a run of which all is kn
 
 def ready(run: TorchtitanRun) -> PreparedRow:
     """Return a run with its prepared estimate, which can then be timed with any clock."""
-    return run, prepare(run.request, build_topology(run.topology), _with(1.0), ALWAYS_COMPOSED)
+    return run, prepare(run.request, build_topology(run.topology), _h100_with_clock(1.0), ALWAYS_COMPOSED)
 
 
-def _with(clock: float) -> Device:
-    """Return the device with a clock, as a share of that of an H100.
+def _h100_with_clock(clock: float) -> Device:
+    """Return the H100 of the runs with a clock, as a share of that of an H100 at full power.
 
     Its memory is not checked, because the runs have taken place.
     """
@@ -157,14 +157,14 @@ def clock_of(runs: Sequence[PreparedRow]) -> float:
     run, prepared = next(each for each in runs if each[0].id == SET_BY)
 
     def off(clock: float) -> float:
-        return prepared.estimate(_with(clock))[0].step_time_s - run.step_s
+        return prepared.estimate(_h100_with_clock(clock))[0].step_time_s - run.step_s
 
     return float(brentq(off, _LOW, _HIGH, xtol=1e-5))
 
 
 def row_of(run: TorchtitanRun, prepared: PreparedEstimate, clock: float) -> TorchtitanComparison:
-    """Return a run with its estimate by a clock."""
-    step, model = prepared.estimate(_with(clock))[0], find_model(run.model)
+    """Return a run beside its estimate on a device with this clock."""
+    step, model = prepared.estimate(_h100_with_clock(clock))[0], find_model(run.model)
     reserved = reserved_bytes(model, run.plan, run.stack)
     ours = run.plan.tokens / run.gpus / step.step_time_s
     return TorchtitanComparison(
@@ -196,11 +196,11 @@ def pairs(rows: Sequence[TorchtitanComparison]) -> Iterator[Pair]:
             if on == (other.gpus, other.compiled, True) and not other.fp8:
                 yield _pair(f"FP8 to bfloat16 on {row.gpus}", row, other)
             if on[1:] == of[1:] and row.gpus > other.gpus:
-                yield _pair(f"{row.gpus} to {other.gpus} GPUs, {_how(row)}", row, other)
+                yield _pair(f"{row.gpus} to {other.gpus} GPUs, {_settings_text(row)}", row, other)
 
 
-def _how(row: TorchtitanComparison) -> str:
-    """Return the settings of a run in words."""
+def _settings_text(row: TorchtitanComparison) -> str:
+    """Return a text on the settings of a run."""
     return "FP8" if row.fp8 else "compiled" if row.compiled else "eager"
 
 

@@ -39,7 +39,7 @@ class RankActor:
         """Run one process of a job, and return how it ended with its pickled result."""
         self.job = pickle.loads(job)  # it must live on, as others may still read data that this process sent
         ended = self.job(process, host or _node())
-        return ended.how, _dumps(ended)
+        return ended.status, _dumps(ended)
 
 
 class Actors:
@@ -111,7 +111,7 @@ class Actors:
 
 
 def _amounts(resources: dict[str, float]) -> dict[str, Any]:
-    """Return resources as options of an actor."""
+    """Return resources, by name, as the options that Ray takes for an actor."""
     named = {_NAMED[name]: amount for name, amount in resources.items() if name in _NAMED}
     return {"num_cpus": 0, **named, "resources": {n: a for n, a in resources.items() if n not in _NAMED}}
 

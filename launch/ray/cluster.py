@@ -12,7 +12,7 @@ from typing import Any
 
 from emu.backend.executor.wire import LOOPBACK
 from emu.backend.rank.record import Recorder
-from emu.cluster.cluster import Cluster, Make, Program, ProgramResult
+from emu.cluster.cluster import Cluster, JobProgram, JobResult, RankFactory
 from emu.cluster.pace.timeliness import Pace
 from emu.cluster.processes.coordinator import Coordinator
 from emu.cluster.processes.job_process import JobProcess, ranks_of_processes
@@ -63,7 +63,7 @@ class RayCluster(Cluster):
     def __exit__(self, *error: object) -> None:
         self._process.end(keep_log=self._keep_log)
 
-    def perform(self, n_ranks: int, choice: Choice, program: Program) -> ProgramResult:
+    def run_job(self, n_ranks: int, choice: Choice, program: JobProgram) -> JobResult:
         """Run a program that makes the ranks itself; if a rank exits with a code, nothing is recorded.
 
         Raises:
@@ -73,10 +73,10 @@ class RayCluster(Cluster):
         try:
             ended = self._run(n_ranks, choice, program)
         except RankExit as left:
-            return ProgramResult([], [Recorder().notes()] * n_ranks, left)
-        return ProgramResult([value for e in ended for value in e.values], [notes for e in ended for notes in e.notes])
+            return JobResult([], [Recorder().recorded_events()] * n_ranks, left)
+        return JobResult([value for e in ended for value in e.values], [each for e in ended for each in e.recorded_events])
 
-    def _run(self, n_ranks: int, choice: Choice, program: Program) -> list[ProgramResult]:
+    def _run(self, n_ranks: int, choice: Choice, program: JobProgram) -> list[JobResult]:
         if n_ranks < 1:
             raise must_be("cluster", "ranks", "1 or more", n_ranks)
         processes = ranks_of_processes(n_ranks, self._per_actor)
@@ -111,7 +111,7 @@ class RayCluster(Cluster):
 
 
 def _say(rank: int, stream: str, text: str) -> None:
-    """Print lines of a rank, each after its rank."""
+    """Print lines of a rank's output, each with the number of the rank in front."""
     said = "".join(f"[rank {rank}] {line}" for line in text.splitlines(keepends=True))
     print(said, end="", file=sys.stderr if stream == "err" else sys.stdout, flush=True)
 
@@ -126,7 +126,7 @@ def _users_own() -> tuple[Algorithm, ...]:
     return tuple(a for _, a in ALGORITHMS if a.build.__module__.partition(".")[0] not in catalogue)
 
 
-def _bring(own: tuple[Algorithm, ...], program: Program, make: Make) -> list[Any]:
+def _bring(own: tuple[Algorithm, ...], program: JobProgram, make: RankFactory) -> list[Any]:
     file_missing(own)
     return program(make)
 

@@ -146,7 +146,7 @@ class RayProcess:
             raise
 
     def _begin(self, address: str) -> str:
-        """Return the address of this machine as Ray knows it; "" if there is no other machine."""
+        """Wait until Ray has started or is joined, and return this machine's address as Ray knows it; "" if it is alone."""
         said = str(self.receive()) if self._pipe.poll(_START_S) else f"Ray: no answer within {_START_S:g} s"
         if ": " not in said:
             return said
@@ -178,7 +178,7 @@ class RayProcess:
         return answers
 
     def send(self, what: Any) -> None:
-        """Send something to the process in which Ray lives."""
+        """Send a message to the process in which Ray lives."""
         with suppress(ConnectionError):  # `receive` reports a process that has ended
             self._pipe.send(what)
 
@@ -187,7 +187,7 @@ class RayProcess:
         return self._pipe.poll()
 
     def receive(self) -> Any:
-        """Return what comes next from the process in which Ray lives.
+        """Return the next message from the process in which Ray lives.
 
         Raises:
             RunError: the process is gone.

@@ -69,7 +69,7 @@ def _options(*, joined: bool) -> RayOptions:
 
 
 class _RayTasks:
-    """The tasks of one work, as the process that submits them sees them.
+    """The tasks of one pool, as the process that submits them to Ray sees them.
 
     Args:
         process: The process in which Ray lives.
@@ -91,7 +91,7 @@ class _RayTasks:
 
     def submit(self, job: Any) -> PendingResult[Any]:
         """Start a task, and return its result to wait for."""
-        self._take_all()
+        self._store_all_results()
         number = self._started
         self._started += 1
         of = "" if self._jobs is None else f"/{self._jobs}"
@@ -105,7 +105,7 @@ class _RayTasks:
             RunError: its process was lost each time that it was tried, or Emu is not there.
         """
         while number not in self._found:
-            self._take(self._process.receive())
+            self._store_result(self._process.receive())
         how, found = self._found.pop(number)
         if how == "lost":
             self._keep_log = True
@@ -114,13 +114,13 @@ class _RayTasks:
             raise found
         return found
 
-    def _take_all(self) -> None:
+    def _store_all_results(self) -> None:
         """Receive all results that have arrived."""
         while self._process.has_sent():
-            self._take(self._process.receive())
+            self._store_result(self._process.receive())
 
-    def _take(self, ended: TaskResult) -> None:
-        """Process one result, and store the cached values that came with it."""
+    def _store_result(self, ended: TaskResult) -> None:
+        """Store the result of one task, and the cached values that came with it."""
         number, how, found, tries, self._lost_nodes = ended
         self._again += tries > 1
         if how == "done":
@@ -135,7 +135,7 @@ class _RayTasks:
     def end(self) -> None:
         """Receive the remaining results, report how many tasks ran again, and end or leave the Ray."""
         try:
-            self._take_all()
+            self._store_all_results()
         except RunError:  # the process in which Ray lives is gone, and the error is on its way
             self._keep_log = True
         finally:

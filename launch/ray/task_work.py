@@ -26,15 +26,17 @@ _FILED = (
 
 
 class TaskWork:
-    """The function of a pool's jobs in a form that another machine can run.
+    """The function that does the jobs of a pool, pickled for Ray's workers together with the user's own catalogue entries.
+
+    A call runs one pickled job.
 
     Args:
         work: The function that does one job.
-        kept: The table in which the function keeps values. It begins empty there; its new values come back with each result.
-            None: the function keeps none.
+        kept: The table in which the function keeps values. It begins empty on a worker; its new values come back with each
+            result. None: the function keeps none.
 
     Raises:
-        InputError: a thing of the user's cannot be sent.
+        InputError: The function or an entry of the user's cannot be pickled.
     """
 
     def __init__(self, work: Callable[[Any], Any], kept: ValueTable | None) -> None:

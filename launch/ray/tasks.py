@@ -40,7 +40,7 @@ Task = tuple[int, str, bytes]  # a job as Ray does it: its number, its name on R
 
 
 def _do(sent: list[Any], job: bytes) -> Any:
-    """Run a job in a Ray worker, which fetches the work once."""
+    """Run a job in a Ray worker; the worker fetches the function of the jobs once."""
     if not _WORK:
         _WORK.append(pickle.loads(ray.get(sent[0])))
     return _WORK[0](job)
@@ -76,16 +76,16 @@ class Tasks:
             if error is None:
                 how, found = ended.result()
                 self._send(task, how, found, tries)
-                self._look(_LOOK_S)
+                self._check_nodes(_LOOK_S)
                 continue
             lost = isinstance(error, RayError) and not isinstance(error, RayTaskError | RuntimeEnvSetupError)
-            self._look(0.0)
+            self._check_nodes(0.0)
             if lost and tries < _TRIES:
                 self.start(task, tries + 1)
             else:
                 self._send(task, "lost", str(error).strip().splitlines()[-1].encode(), tries)
 
-    def _look(self, after_s: float) -> None:
+    def _check_nodes(self, after_s: float) -> None:
         """Check for lost nodes, if the last check was at least `after_s` seconds ago."""
         if time.monotonic() >= self._look_at_s or not after_s:
             with suppress(Exception):  # whatever Ray raises where its head is gone; then each task ends with that error

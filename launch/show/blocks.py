@@ -10,7 +10,7 @@ from launch.show.text.table import Column, R
 
 @dataclass(frozen=True, slots=True)
 class KeyFigure:
-    """A number at the top of a page."""
+    """A number at the top of a report page, with its label and a note."""
 
     name: str  # the name of the JSON field, for programs that read the page
     label: str
@@ -20,7 +20,7 @@ class KeyFigure:
 
 
 class Fact(NamedTuple):
-    """One fact of a report, shown as a line of text, as a key figure of a page, or as both."""
+    """One fact of a report: a label with a text for the text report, or a key figure for the page, or both."""
 
     label: str  # the label of the line
     text: str | None  # the text after the label; None: the text report has no such line
@@ -41,7 +41,7 @@ Block = SimpleNamespace  # a part of a page: the file of its `template` in html/
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Blocks under a title."""
+    """A section of a report page: blocks (texts, tables, pictures) under a title."""
 
     title: str
     blocks: Sequence[Block]
@@ -50,7 +50,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A report as a page: a title, key figures and sections."""
+    """A report as a page of HTML: a title, key figures and sections."""
 
     title: str
     subtitle: str
@@ -75,7 +75,7 @@ def key_figures(facts: Iterable[Fact]) -> list[KeyFigure]:
 
 
 def table_block(columns: Sequence[Column[R]], rows: Sequence[R]) -> Block:
-    """Return a table as a part of a page; a click on the head of a column sorts its rows."""
+    """Return a table as a block of a page; a click on the head of a column sorts its rows."""
     return Block(template="table.html", columns=columns, rows=rows)
 
 

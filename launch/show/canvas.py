@@ -160,7 +160,7 @@ def save(figure: Figure, path: Path) -> None:
 
 
 def hue(number: int) -> str:
-    """Return the colour of a line by its number."""
+    """Return the colour of line number `number` of a chart."""
     return to_hex(colormaps["tab10"](number % 10))
 
 
@@ -180,7 +180,7 @@ def wrap(text: str, size_pt: float, wide_in: float, weight: str = "normal") -> l
 
 
 def _pieces(text: str, size_pt: float, wide_in: float, weight: str) -> Iterable[str]:
-    """Yield the pieces of a text that must not be broken; a piece too long for a line is yielded letter by letter."""
+    """Yield the words of a text, between which a line may be broken; a word too long for a line is yielded letter by letter."""
     for piece in _BREAKS.split(text):
         yield from [piece] if text_width_pt(piece.rstrip(), size_pt, weight) <= 72 * wide_in else piece
 

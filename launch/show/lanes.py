@@ -35,7 +35,7 @@ class Lane(NamedTuple):
     end: I64
 
     def within(self, low: int, high: int) -> "Lane":
-        """Return the part of the lane between two ticks, with times counted from the first."""
+        """Return the spans of the lane between two ticks, with times counted from the first tick."""
         start, end = np.clip(self.start, low, high) - low, np.clip(self.end, low, high) - low
         kept = np.flatnonzero(end > start)
         return self._replace(names=tuple(self.names[i] for i in kept), start=start[kept], end=end[kept])
@@ -51,7 +51,10 @@ def lanes(trace: Trace, replayed: ReplayGraph, timeline: Timeline, topology: Top
 
 
 class RepresentativeRank(NamedTuple):
-    """A rank that is shown for all ranks of its stage with equal events."""
+    """A rank that is shown for all ranks of its stage with equal events; `alike` is their number.
+
+    `row` is its number in the trace, `rank` that in the job.
+    """
 
     row: int  # rank of the trace
     rank: int  # rank of the run
@@ -60,7 +63,7 @@ class RepresentativeRank(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The rank in words, such as `rank 8, stage 1 (8 alike)`."""
+        """The rank as text, with the number of equal ranks for which it stands, such as `rank 8, stage 1 (8 alike)`."""
         stage = "" if self.stage is None else f", stage {self.stage}"
         return f"rank {self.rank}{stage}" + (f" ({self.alike} alike)" if self.alike > 1 else "")
 
@@ -97,7 +100,7 @@ def few_lanes(timed: TimedTrace) -> Iterator[Lane]:
         carried = np.isin(replayed.link, replayed.graph.hop_link)
         first = np.unique(replayed.link, return_index=True)[1]
         first = first[carried[first]]
-        most = first[np.argsort(-timed.shares[first], kind="stable")][:MOST_LINKS]
+        most = first[np.argsort(-timed.link_busy[first], kind="stable")][:MOST_LINKS]
         yield from _link_lanes(replayed, timeline, timed.topology, sorted(most.tolist()))
 
 
@@ -133,7 +136,7 @@ def _link_lanes(replayed: ReplayGraph, timeline: Timeline, topology: Topology, n
     for number in numbers:
         low, high = np.searchsorted(link, (replayed.link[number], replayed.link[number] + 1))
         start, end = merged(timeline.start_fs[task[low:high]], timeline.left_fs[task[low:high]])
-        ends = " to ".join(topology.call(int(end[number])) for end in (topology.links.src, topology.links.dst))
+        ends = " to ".join(topology.node_name(int(end[number])) for end in (topology.links.src, topology.links.dst))
         if not len(start):  # its messages have no bytes
             continue
         yield Lane("links", f"link {number}: {ends}", ("busy",) * len(start), start, end)

@@ -128,26 +128,26 @@ class _ProgressLines:
         self._next_s = self._first_s  # when a line is due
 
     def advance(self, known: str = "") -> None:
-        """Count one part as done, and log `known` if it is not empty."""
+        """Count one more job as done, and log `known`, a text on its result, if it is not empty."""
         with self._lock:
             self._done += 1
             if known and time.monotonic() >= self._first_s:
-                self._say(f": {known}")
+                self._log_line(f": {known}")
 
     def watch(self, over: threading.Event) -> None:
         """Log a line whenever one is due, until the operation is over."""
         while not over.wait(max(0.0, self._next_s - time.monotonic())):
             with self._lock:
                 if time.monotonic() >= self._next_s:
-                    self._say(f": {self._state()}" if self._state else self._so_far())
+                    self._log_line(f": {self._state()}" if self._state else self._elapsed_text())
 
-    def _so_far(self) -> str:
-        """Return the elapsed time as text; empty in the first four seconds."""
+    def _elapsed_text(self) -> str:
+        """Return the time since the display began, such as `: 12 s so far`; an empty text in the first four seconds."""
         took_s = time.monotonic() - self._began_s
         return "" if took_s < SILENCE_S else f": {took_s:.0f} s so far"
 
-    def _say(self, known: str) -> None:
-        """Log a line with the label, the count and the given text."""
+    def _log_line(self, known: str) -> None:
+        """Log a line with the label, the number of jobs done, and the text `known`."""
         count = "" if self._total is None or not self._done else f": {self._done} of {self._total}"
         _log.info(self._label + count + known)
         self._next_s = time.monotonic() + SILENCE_S

@@ -85,7 +85,7 @@ def rows_text(rows: Sequence[object], ending: str) -> str:
 
 
 class RowFile:
-    """The writer of rows to a file or to stdout while they become known.
+    """A writer that writes rows to a file or to stdout as they become known.
 
     A file is written whole, at most once a second and at the end, so that a crash leaves what was known a second before.
 

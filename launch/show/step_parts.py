@@ -25,7 +25,7 @@ MEANS_TOLD = "means over all ranks, which add up to the step"
 
 
 def means_of(step: ComparedStep) -> MeanParts:
-    """Return the parts of a step as means over ranks, for comparisons with other steps."""
+    """Return the seconds of the parts of a step as means over all ranks, by which steps are compared."""
     assert step.mean_over_ranks is not None, "with_means gives a step what tables of several need"
     return step.mean_over_ranks
 
@@ -77,7 +77,10 @@ def colours_of(axes: Sequence[str]) -> dict[str, str]:
 
 
 def step_parts(steps: Sequence[PartTimes]) -> list[StepPart]:
-    """Return the parts of several steps; parts below a thousandth of the longest step are left out."""
+    """Return the parts of steps for a bar chart, each with its seconds in every step.
+
+    Parts below a thousandth of the longest step are left out.
+    """
     exposed = [
         (f"{axis or 'other'} exposed", colour, tuple(s.exposed_comm_by_axis_s.get(axis, 0.0) for s in steps))
         for axis, colour in colours_of(exposed_axes(steps)).items()

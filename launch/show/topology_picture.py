@@ -91,7 +91,7 @@ def _page(at: F64, units_per_in: float) -> tuple[Figure, Axes, float]:
 
 
 def _measures(at: F64, units_per_in: float) -> tuple[float, float, float, float]:
-    """Return the width and height of a drawing in its units, and the width and height of its place on the page in inches."""
+    """Return the width and height of a drawing in its own units, and those of its frame on the page in inches."""
     wide, high = map(float, np.maximum(np.ptp(at, axis=0) + 2.0, (_LEAST_UNITS, 0.0)))
     width = float(np.clip(max(wide, 0.8 * high) / units_per_in, _NARROWEST_IN, _WIDEST_IN))
     return wide, high, width, width * float(np.clip(high / wide, 0.3, 1.1))
@@ -149,7 +149,7 @@ def _legend(figure: Figure, handles: list[Line2D]) -> None:
 
 
 def _facts(facts: Summary) -> str:
-    """Return the figures of a topology in one line."""
+    """Return the numbers of a topology, such as its diameter, in one line of text."""
     diameter = "not all joined" if facts.diameter is None else f"diameter {facts.diameter}"
     return (
         f"{facts.npus:,} NPUs · degree {facts.degree[1]} · {diameter} · "

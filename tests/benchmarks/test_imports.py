@@ -41,4 +41,7 @@ def test_what_a_benchmark_imports_is_there(path):
 
 
 def test_what_is_gone_is_seen():
-    assert gone("from emu.fabric.lower import lay, laid\nfrom emu.laid import lower\n") == ["emu.fabric.lower.laid", "emu.laid"]
+    assert gone("from emu.fabric.lower import lower, laid\nfrom emu.laid import lower\n") == [
+        "emu.fabric.lower.laid",
+        "emu.laid",
+    ]

@@ -174,6 +174,7 @@ def test_tests_that_fail_without_a_fault_are_named(tiny):
     (tiny / MODULE).write_text(SOURCE.replace(">", "<"))
     with pytest.raises(SystemExit, match=r"must pass without a fault, but tests/tiny/test_sums\.py::test_over does not"):
         list(mutate.tried([], [seeing(tiny, MODULE)], 1, tiny))
+    assert list(mutate.tried([], [seeing(tiny, MODULE)], 1, tiny, limit_s=9)) == []  # no test runs before the faults
 
 
 def test_a_fault_that_never_ends_is_ended(tiny, tmp_path):
@@ -224,7 +225,7 @@ def test_what_is_known_to_be_without_effect_still_stands_in_the_files():
             ["tests/launch/show/text", "tests/launch/test_bench.py", "tests/launch/test_run.py"],
         ),
         ("launch/ray/actors.py", ["tests/launch/ray"]),
-        ("emu/trace/one.py", ["tests", "tests/trace", "tests/study/training"]),
+        ("emu/trace/one.py", ["tests", "tests/figures", "tests/trace"]),
     ],
 )
 def test_the_tests_that_see_a_file_are_those_of_its_name_and_folder_then_more(tmp_path, path, tests):

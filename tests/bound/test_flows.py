@@ -8,7 +8,7 @@ import pytest
 from scipy.optimize import linprog
 
 from emu.bound.linear_programs import exchange
-from emu.bound.network import network, symmetry
+from emu.bound.network import network, network_kinds
 from emu.errors import RunError
 from emu.topology.catalogue import build_topology
 
@@ -17,7 +17,7 @@ LINK = "bandwidth=50GB/s,latency=500ns"
 
 def _exchange(topology):
     net = network(topology, np.arange(topology.n_npus))
-    return net.seconds(exchange(net, symmetry(net, topology)))
+    return net.seconds(exchange(net, network_kinds(net, topology)))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from emu.bound import limit
 from emu.bound.limit import crossing_fs, least_latency_fs, message_fs
-from emu.bound.network import network, symmetry
+from emu.bound.network import network, network_kinds
 from emu.collective.operation import OPERATIONS, ROOTED, operation
 from emu.topology.catalogue import build_topology
 
@@ -33,13 +33,13 @@ def test_the_least_latency_is_the_longest_of_the_quickest_paths_that_blocks_take
     net, op = network(topology, places), operation(name, n, n - 1 if name in ROOTED else 0)
     away = _away(net)
     pairs = [(h, w) for h, a in op.have.tolist() for w, b in op.want.tolist() if a == b]
-    assert least_latency_fs(net, symmetry(net, topology), op) == max(away[places[h]][places[w]] for h, w in pairs)
+    assert least_latency_fs(net, network_kinds(net, topology), op) == max(away[places[h]][places[w]] for h, w in pairs)
 
 
 def test_a_sample_of_ranks_never_says_more_than_all(random_topology, monkeypatch: pytest.MonkeyPatch) -> None:
     topologies = list(map(random_topology, SEEDS))
     nets = [network(t, np.arange(t.n_npus)) for t in topologies]
-    what = [(net, symmetry(net, t), operation("all_gather", t.n_npus)) for net, t in zip(nets, topologies, strict=True)]
+    what = [(net, network_kinds(net, t), operation("all_gather", t.n_npus)) for net, t in zip(nets, topologies, strict=True)]
     every = [least_latency_fs(*each) for each in what]
     monkeypatch.setattr(limit, "_WORK", 1)
     one = [least_latency_fs(*each) for each in what]

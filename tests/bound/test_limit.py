@@ -11,9 +11,9 @@ import pytest
 from collectives import pipelined_chain
 from emu.bound import limit
 from emu.bound.cuts import sampled_cut
-from emu.bound.limit import ALL, CROSSED, CUT, LATENCY, MESSAGES, PATHS, QUICK, TRIED, Effort, Limit, limit_of
+from emu.bound.limit import CROSSED, CUT, FULL_EFFORT, LATENCY, MESSAGES, PATHS, QUICK_EFFORT, TRIED, Effort, Limit, limit_of
 from emu.bound.linear_programs import NEAR
-from emu.bound.network import network, symmetry
+from emu.bound.network import network, network_kinds
 from emu.collective.algorithm import ALGORITHMS, algorithm
 from emu.collective.operation import OPERATIONS, ROOTED, operation
 from emu.collective.proof import prove
@@ -46,7 +46,7 @@ def _by_all_sets(topology, op, places):
 NONE = Effort(0, 0, programs=False)
 
 
-def _terms(topology, op, places, effort=QUICK, *, helpers=False):
+def _terms(topology, op, places, effort=QUICK_EFFORT, *, helpers=False):
     """Nanoseconds a byte, by bound: seconds would be below what `pytest.approx` takes for nothing."""
     found = limit_of(topology, op, tuple(places), helpers=helpers, effort=effort).terms
     return {term.by: term.s_per_byte * 1e9 for term in found}
@@ -60,7 +60,7 @@ def test_the_cut_is_the_worst_of_all_sets_and_what_is_tried_no_more(random_topol
     op = operation(name, n, n - 1 if name in ROOTED else 0)
     places = tuple(np.random.default_rng(seed).permutation(n).tolist())
     wanted = pytest.approx(_by_all_sets(topology, op, places), rel=1e-12)
-    efforts = (ALL, QUICK, NONE, Effort(1, 2**20, programs=False))
+    efforts = (FULL_EFFORT, QUICK_EFFORT, NONE, Effort(1, 2**20, programs=False))
     found, quick, least, one = (_terms(topology, op, places, effort, helpers=True) for effort in efforts)
     if CUT in found:
         assert found[CUT] == wanted
@@ -85,7 +85,7 @@ def test_single_ranks_all_but_one_and_halves_are_tried_both_ways(random_topology
         amount = _amount(op, half)
         if amount:
             wanted.append(amount / Fraction(min(net.out_of(np.array(s)) for s in sets if np.array_equal(s[:n], half))))
-    assert sampled_cut(net, symmetry(net, topology), op, (), most_sets=1).ratio == max(wanted)
+    assert sampled_cut(net, network_kinds(net, topology), op, (), most_sets=1).ratio == max(wanted)
 
 
 def _amount(op, inside):
@@ -121,7 +121,7 @@ def _hold(line, name, *, most_ranks=24, times=(1, 100, 3000)):
     op = operation(name, n)
     sizes = tuple(op.blocks_in_size * each for each in times)
     for each in candidates(name, Site.first(topology, n)):
-        for row in _rows(topology, BenchRequest(name, each.name, sizes, "uint8", ranks=n, effort=ALL)):
+        for row in _rows(topology, BenchRequest(name, each.name, sizes, "uint8", ranks=n, effort=FULL_EFFORT)):
             assert 0 < row.of_bound <= 1, (row.algorithm, row.size_bytes, row.bound)
 
 
@@ -186,7 +186,7 @@ def test_every_algorithm_is_held_against_a_bound() -> None:
 def _as_sizes_grow(line, operation_name, name):
     """The row of a size at which latency is nothing."""
     topology = build_topology(line)
-    (row,) = bench(topology, BenchRequest(operation_name, name, (15 * 2**40,), "uint8", effort=ALL))
+    (row,) = bench(topology, BenchRequest(operation_name, name, (15 * 2**40,), "uint8", effort=FULL_EFFORT))
     return row
 
 
@@ -207,7 +207,7 @@ def test_what_is_known_to_be_optimal_reaches_the_bound_and_the_best_trees(line, 
     assert row.time_s == pytest.approx(2 * (n - 1) / n * row.size_bytes / out_Bps, rel=1e-6)
     assert row.bound == MESSAGES
     assert row.of_bound == pytest.approx(1, abs=1e-6)
-    limit = limit_of(build_topology(line), operation("all_reduce", n), tuple(range(n)), helpers=False, effort=ALL)
+    limit = limit_of(build_topology(line), operation("all_reduce", n), tuple(range(n)), helpers=False, effort=FULL_EFFORT)
     assert limit.trees_s_per_byte * row.size_bytes / row.time_s == pytest.approx(1, abs=1e-6)
 
 
@@ -233,7 +233,7 @@ def test_sipco_is_as_far_from_the_bound_as_its_claim_says(r, levels) -> None:
 )
 def test_an_exchange_too_large_for_its_program_is_limited_by_prices_or_a_cut_as_by_it(line, by, monkeypatch) -> None:
     topology = build_topology(line)
-    what = topology, operation("all_to_all", topology.n_npus), range(topology.n_npus), ALL
+    what = topology, operation("all_to_all", topology.n_npus), range(topology.n_npus), FULL_EFFORT
     exact = _terms(*what)
     monkeypatch.setattr(limit, "_MOST_PATHS", 0)
     limit_of.cache_clear()
@@ -245,9 +245,9 @@ def test_an_exchange_too_large_for_its_program_is_limited_by_prices_or_a_cut_as_
 
 def test_an_exchange_may_take_longer_than_any_cut_that_is_tried_says() -> None:
     topology = build_topology("sip-ocs:n=64")
-    found = _terms(topology, operation("all_to_all", 64), range(64), ALL)[PATHS]
+    found = _terms(topology, operation("all_to_all", 64), range(64), FULL_EFFORT)[PATHS]
     net = network(topology, np.arange(64))
-    worst = sampled_cut(net, symmetry(net, topology), operation("all_to_all", 64), topology.dims, most_sets=100)
+    worst = sampled_cut(net, network_kinds(net, topology), operation("all_to_all", 64), topology.dims, most_sets=100)
     assert found > 1.5 * net.seconds(worst.ratio) * 1e9
 
 
@@ -313,7 +313,7 @@ def test_of_ranks_alone_the_one_with_the_slowest_links_limits(made, turned) -> N
     rows = [(a, b, 1e9 if a == 3 else 1e10, 0) for a in range(4) for b in range(4) if a != b]
     topology = made(4, 4, [(b, a, *rest) for a, b, *rest in rows] if turned else rows)
     net, op = network(topology, np.arange(4)), operation("reduce_scatter" if turned else "all_gather", 4)
-    assert net.seconds(sampled_cut(net, symmetry(net, topology), op, (), most_sets=0).ratio) * 1e9 == pytest.approx(1 / 3)
+    assert net.seconds(sampled_cut(net, network_kinds(net, topology), op, (), most_sets=0).ratio) * 1e9 == pytest.approx(1 / 3)
 
 
 def test_of_groups_that_are_alike_one_flow_is_enough() -> None:
@@ -348,7 +348,7 @@ def _one_way(made, *, slow):
 
 
 @pytest.mark.parametrize("slow", ["in", "out"])
-@pytest.mark.parametrize("effort", [QUICK, ALL])
+@pytest.mark.parametrize("effort", [QUICK_EFFORT, FULL_EFFORT])
 def test_an_all_reduce_needs_the_way_to_each_rank_as_it_needs_the_way_from_it(made, slow, effort) -> None:
     terms = _terms(_one_way(made, slow=slow), operation("all_reduce", 3), range(3), effort)
     (cut,) = (terms[by] for by in (CUT, TRIED) if by in terms)
@@ -366,7 +366,7 @@ def test_a_reduce_scatter_and_an_all_gather_in_a_row_need_both_ways(made, slow) 
     ("name", "slow", "capacity"),  # GB/s of the least cut: two slow links, or a fast one and a slow one
     [("reduce", "in", 11), ("reduce", "out", 2), ("broadcast", "in", 2), ("broadcast", "out", 11)],
 )
-@pytest.mark.parametrize("effort", [QUICK, ALL, Effort(1, 2**10, programs=False)])
+@pytest.mark.parametrize("effort", [QUICK_EFFORT, FULL_EFFORT, Effort(1, 2**10, programs=False)])
 def test_a_reduce_needs_the_way_from_each_rank_and_a_broadcast_the_way_to_it(made, name, slow, capacity, effort) -> None:
     found = max(_terms(_one_way(made, slow=slow), operation(name, 3), range(3), effort).values())
     assert found == pytest.approx(1 / capacity)

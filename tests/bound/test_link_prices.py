@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from emu.bound.linear_programs import exchange
-from emu.bound.network import best_simple_price, network, price_bound, symmetry
+from emu.bound.network import best_simple_price, network, network_kinds, price_bound
 from emu.topology.catalogue import build_topology
 
 LINK = "bandwidth=50GB/s,latency=500ns"
@@ -13,7 +13,7 @@ LINK = "bandwidth=50GB/s,latency=500ns"
 
 def _of(topology):
     net = network(topology, np.arange(topology.n_npus))
-    return net, symmetry(net, topology)
+    return net, network_kinds(net, topology)
 
 
 @pytest.mark.parametrize(

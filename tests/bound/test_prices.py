@@ -8,7 +8,7 @@ import pytest
 
 from emu.bound import linear_programs as prices
 from emu.bound.linear_programs import by_prices, exchange, kinds_of_arcs
-from emu.bound.network import network, symmetry
+from emu.bound.network import network, network_kinds
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology
 
@@ -26,7 +26,7 @@ OTHERS = [
 
 def _of(topology: Topology):
     net = network(topology, np.arange(topology.n_npus))
-    return net, symmetry(net, topology)
+    return net, network_kinds(net, topology)
 
 
 @pytest.mark.parametrize("line", REGULAR)

@@ -6,7 +6,7 @@ from functools import cache
 
 import pytest
 
-from emu.bound.limit import ALL, QUICK, limit_of
+from emu.bound.limit import FULL_EFFORT, QUICK_EFFORT, limit_of
 from emu.bound.linear_programs import NEAR
 from emu.collective.operation import OPERATIONS, operation
 from emu.topology.catalogue import build_topology
@@ -24,7 +24,7 @@ _built = cache(build_topology)
 def test_where_npus_are_alike_quick_bounds_say_what_all_bounds_say(line, name, no_trees) -> None:
     topology = _built(line)
     what = topology, operation(name, topology.n_npus), tuple(range(topology.n_npus))
-    found = (limit_of(*what, helpers=False, effort=effort).terms for effort in (QUICK, ALL))
+    found = (limit_of(*what, helpers=False, effort=effort).terms for effort in (QUICK_EFFORT, FULL_EFFORT))
     quick, every = (1e9 * max(term.s_per_byte for term in terms) for terms in found)
     assert quick == pytest.approx(every, rel=2 * NEAR)
 
@@ -36,7 +36,7 @@ def test_a_quick_bound_takes_few_flows_however_many_ranks_there_are(line, name, 
     monkeypatch.setattr(flow, "least_cut", lambda *of: flows.append(of) or least_cut(*of))
     limit_of.cache_clear()
     found = limit_of(topology, operation(name, topology.n_npus), tuple(range(topology.n_npus)), helpers=False)
-    assert 0 < len(flows) <= 3 * QUICK.flows
+    assert 0 < len(flows) <= 3 * QUICK_EFFORT.flows
     assert found.trees_s_per_byte is None
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from emu.bound.cuts import groups, sampled_cut
 from emu.bound.linear_programs import all_reduce_by_trees, exchange
-from emu.bound.network import Symmetry, network, symmetry
+from emu.bound.network import NetworkKinds, network, network_kinds
 from emu.collective.operation import ROOTED, operation
 from emu.topology.catalogue import build_topology
 
@@ -32,14 +32,14 @@ KINDS = {
 
 def _nothing_alike(net):
     nodes = np.where(net.has_rank, np.cumsum(net.has_rank) - 1, -1)
-    return Symmetry((), np.sort(net.ranks), nodes, np.arange(len(net.src)))
+    return NetworkKinds((), np.sort(net.ranks), nodes, np.arange(len(net.src)))
 
 
 @pytest.mark.parametrize("line", KINDS)
 def test_ranks_that_the_numbering_maps_on_one_another_are_alike(line) -> None:
     topology = build_topology(line)
     net = network(topology, np.arange(topology.n_npus))
-    alike = symmetry(net, topology)
+    alike = network_kinds(net, topology)
     assert len(alike.ranks) == KINDS[line]
     assert alike.ranks_alike.sum() == topology.n_npus
     for image in alike.maps:
@@ -54,7 +54,7 @@ LARGE = ("fat-tree", "torus:dims=3", "railx:dragonfly", "ub-mesh")
 def test_one_of_each_kind_says_what_all_say(line) -> None:
     topology = build_topology(line)
     net = network(topology, np.arange(topology.n_npus))
-    alike, apart = symmetry(net, topology), _nothing_alike(net)
+    alike, apart = network_kinds(net, topology), _nothing_alike(net)
     assert exchange(net, alike) == pytest.approx(exchange(net, apart), rel=1e-7)
     assert all_reduce_by_trees(net, alike) == pytest.approx(all_reduce_by_trees(net, apart), rel=1e-7)
 
@@ -63,14 +63,14 @@ def test_one_of_each_kind_says_what_all_say(line) -> None:
 def test_one_slower_or_longer_link_leaves_nothing_alike(made, rate, latency) -> None:
     ring = [(a, (a + d) % 4, 1e9, 0) for a in range(4) for d in (1, 3)]
     even, odd = made(4, 4, ring), made(4, 4, [*ring[:-1], (*ring[-1][:2], rate, latency)])
-    assert [len(symmetry(network(t, np.arange(4)), t).ranks) for t in (even, odd)] == [1, 4]
+    assert [len(network_kinds(network(t, np.arange(4)), t).ranks) for t in (even, odd)] == [1, 4]
 
 
 def test_ranks_on_some_npus_are_alike_only_where_they_are_mapped_on_one_another() -> None:
     topology = build_topology(f"torus:dims=4x4,{LINK}")
     row, corner = np.arange(4), np.array([0, 1, 4, 5])
-    assert len(symmetry(network(topology, row), topology).ranks) == 1
-    assert len(symmetry(network(topology, corner), topology).ranks) == 4
+    assert len(network_kinds(network(topology, row), topology).ranks) == 1
+    assert len(network_kinds(network(topology, corner), topology).ranks) == 4
 
 
 def _shuffled_ring(made, declared):
@@ -86,13 +86,13 @@ def _shuffled_ring(made, declared):
 def test_what_is_declared_is_taken_where_the_numbering_says_nothing(made) -> None:
     ring = _shuffled_ring(made, "turned")
     net = network(ring, np.arange(7))
-    assert len(symmetry(net, ring).ranks) == 1
-    assert len(symmetry(net, replace(ring, symmetry=None)).ranks) == 7
+    assert len(network_kinds(net, ring).ranks) == 1
+    assert len(network_kinds(net, replace(ring, symmetry=None)).ranks) == 7
 
 
 def test_what_is_declared_and_does_not_map_arcs_on_arcs_is_left(made) -> None:
     ring = _shuffled_ring(made, "wrong")
-    alike = symmetry(network(ring, np.arange(7)), ring)
+    alike = network_kinds(network(ring, np.arange(7)), ring)
     assert (len(alike.maps), len(alike.ranks)) == (0, 7)
 
 
@@ -104,7 +104,7 @@ def test_one_group_of_each_kind_limits_as_all_groups_do(line, name) -> None:
     net, op = network(topology, np.arange(n)), operation(name, n, n - 1 if name in ROOTED else 0)
     found = [
         sampled_cut(net, alike, op, topology.dims, most_sets=10**6).ratio
-        for alike in (symmetry(net, topology), _nothing_alike(net))
+        for alike in (network_kinds(net, topology), _nothing_alike(net))
     ]
     assert found[0] == found[1]
 
@@ -117,7 +117,7 @@ def test_servers_are_alike_but_for_one_with_a_slower_link(made) -> None:
     kinds = []
     for each in (servers, slower):
         net = network(each, np.arange(6))
-        [(_, of)] = groups(net, symmetry(net, each), each.dims)
+        [(_, of)] = groups(net, network_kinds(net, each), each.dims)
         kinds.append((len(of.first), of.size.tolist()))
     assert kinds == [(1, [3]), (3, [1, 1, 1])]
 
@@ -126,6 +126,6 @@ def test_what_tears_groups_apart_does_not_make_them_alike(made) -> None:
     ring = made(6, 6, [(a, (a + d) % 6, 1e9, 0) for a in range(6) for d in (1, 5)])
     turned = replace(ring, dims=(3, 2), symmetry=lambda: [np.roll(np.arange(6), -1)])
     net = network(turned, np.arange(6))
-    alike = symmetry(net, turned)
+    alike = network_kinds(net, turned)
     [(_, kinds)] = groups(net, alike, turned.dims)
     assert (len(alike.ranks), len(kinds.first)) == (1, 3)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from emu.bound.cuts import densest_cut
-from emu.bound.limit import ALL, CUT, MESSAGES, limit_of
+from emu.bound.limit import CUT, FULL_EFFORT, MESSAGES, limit_of
 from emu.bound.linear_programs import all_reduce_by_trees
-from emu.bound.network import network, symmetry
+from emu.bound.network import network, network_kinds
 from emu.collective.operation import operation
 from emu.topology.catalogue import build_topology
 
@@ -17,7 +17,7 @@ LINK = "bandwidth=50GB/s,latency=500ns"
 
 def _trees(topology):
     net = network(topology, np.arange(topology.n_npus))
-    return net.seconds(all_reduce_by_trees(net, symmetry(net, topology)))
+    return net.seconds(all_reduce_by_trees(net, network_kinds(net, topology)))
 
 
 @pytest.mark.parametrize("n", [2, 3, 5, 8])
@@ -39,7 +39,7 @@ def test_on_a_full_duplex_path_they_take_what_one_link_does_and_two_in_a_row_nea
 def test_they_are_no_slower_than_two_in_a_row_and_no_quicker_than_the_bounds(random_topology, seed) -> None:
     topology = random_topology(seed)
     n = topology.n_npus
-    limit = limit_of(topology, operation("all_reduce", n), tuple(range(n)), helpers=False, effort=ALL)
+    limit = limit_of(topology, operation("all_reduce", n), tuple(range(n)), helpers=False, effort=FULL_EFFORT)
     trees, row = limit.trees_s_per_byte, limit.in_a_row_s_per_byte
     assert trees <= row * (1 + 1e-7)
     assert {term.by for term in limit.terms} >= {CUT, MESSAGES}

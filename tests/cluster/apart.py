@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from emu.backend.executor.wire import LOOPBACK
-from emu.backend.rank.notes import merge
+from emu.backend.rank.recorded_events import merge
 from emu.cluster.cluster import on_every_rank
 from emu.cluster.pace.timeliness import Pace
 from emu.cluster.processes.coordinator import Coordinator
@@ -34,7 +34,7 @@ def run_apart(
         raise coordinator.failure
     if pace is not None:
         pace.tempo.kept.add(each.late for each in ended)
-    return [v for e in ended for v in e.values], merge([notes for e in ended for notes in e.notes])
+    return [v for e in ended for v in e.values], merge([each for e in ended for each in e.recorded_events])
 
 
 def _processes(job: JobProcess, n: int, coordinator: Coordinator) -> Sequence[Any]:

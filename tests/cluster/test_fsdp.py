@@ -11,7 +11,7 @@ from torch.distributed.fsdp import fully_shard
 
 from emu.backend.rank.record import Recording
 from emu.cluster.rank_state.cpu_device import emulate_device
-from emu.cluster.threads.threads import Threads
+from emu.cluster.threads.threads import ThreadRanks
 from emu.collective.algorithm import Choice
 from emu.study.training.step.step import time_trace
 from emu.topology.catalogue import build_topology
@@ -39,7 +39,7 @@ def recorded(hsdp=False, reshard=True):
             optimizer.zero_grad()
 
     recording = Recording(4)
-    Threads(4, recording=recording).run(program)
+    ThreadRanks(4, recording=recording).run(program)
     return recording.trace()
 
 

@@ -8,7 +8,7 @@ import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emu.cluster.threads.threads import Threads
+from emu.cluster.threads.threads import ThreadRanks
 from emu.errors import RunError
 from tests.cluster.apart import run_apart
 from tests.cluster.gloo import run_on_gloo
@@ -21,7 +21,7 @@ AGAINST_GLOO = range(6)
 @given(st.integers(0, 10**6))
 def test_groups_made_in_any_order_by_some_of_the_ranks_are_those_of_their_members(seed):
     drawn = Drawn(seed)
-    assert Threads(N).run(drawn) == [drawn.expected(rank) for rank in range(N)]
+    assert ThreadRanks(N).run(drawn) == [drawn.expected(rank) for rank in range(N)]
 
 
 def five(rank):
@@ -46,7 +46,7 @@ found = [Drawn(seed, TOGETHER, mixed=False)(dist.get_rank()) for seed in {[*AGAI
 (Path(sys.argv[1]) / str(dist.get_rank())).write_text(json.dumps(found))
 """)
     run_on_gloo(script, tmp_path, N)
-    ours = [Threads(N).run(Drawn(seed, TOGETHER, mixed=False)) for seed in AGAINST_GLOO]
+    ours = [ThreadRanks(N).run(Drawn(seed, TOGETHER, mixed=False)) for seed in AGAINST_GLOO]
     for rank in range(N):
         theirs = json.loads((tmp_path / str(rank)).read_text())
         assert theirs == [[[i, number] for i, number in of[rank]] for of in ours]
@@ -58,7 +58,7 @@ def test_groups_of_the_same_members_are_told_apart_and_one_that_is_missing_is_na
         dist.barrier(pairs[-1])
 
     with pytest.raises(RunError, match=r"deadlock: .*on group 0-1#2 \(ranks 0, 1\).* on group 0-1#3 \(ranks 0, 1\)"):
-        Threads(2).run(program)
+        ThreadRanks(2).run(program)
 
 
 def test_a_group_that_was_destroyed_is_counted():
@@ -70,4 +70,4 @@ def test_a_group_that_was_destroyed_is_counted():
         dist.barrier(second)
         return second.group_name
 
-    assert Threads(2).run(program) == ["0-1#2"] * 2
+    assert ThreadRanks(2).run(program) == ["0-1#2"] * 2

@@ -9,12 +9,12 @@ import torch.distributed as dist
 
 from emu.cluster.rank_failure import RankExit
 from emu.cluster.script_run import run_script
-from emu.cluster.threads.threads import Threads
+from emu.cluster.threads.threads import ThreadRanks
 from emu.errors import RunError
 from tests.cluster.apart import run_apart
 
 CLUSTERS = {
-    "threads": lambda program: Threads(3).run(program),
+    "threads": lambda program: ThreadRanks(3).run(program),
     "processes": lambda program: run_apart(3, 1, program),
     "processes of two": lambda program: run_apart(3, 2, program),
 }
@@ -60,7 +60,7 @@ class TestWhatIsTold:
 
 def test_who_waits_for_a_rank_that_left_is_told():
     with pytest.raises(RankExit) as left:
-        Threads(3).run(one_leaves)
+        ThreadRanks(3).run(one_leaves)
     assert re.search(r"; rank [02] waits in all_reduce \(sum\) of 3 float32 .*, call 2, for rank [02, ]*1", left.value.story)
 
 

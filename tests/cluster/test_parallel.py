@@ -8,7 +8,7 @@ from torch.distributed.tensor.parallel import parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
 from emu.backend.rank.record import Recording
-from emu.cluster.threads.threads import Threads
+from emu.cluster.threads.threads import ThreadRanks
 from emu.trace.trace import Kind
 from tests.cluster.styles import MLP, STEPS, STYLES, N, check, mean_over, model, reference, share, train
 
@@ -16,7 +16,7 @@ from tests.cluster.styles import MLP, STEPS, STYLES, N, check, mean_over, model,
 @pytest.mark.filterwarnings("ignore:torch.distributed.nn.functional:FutureWarning")
 @pytest.mark.parametrize("style", STYLES)
 def test_every_style_has_the_losses_of_one_process(style):
-    check(Threads(N).run(STYLES[style]))
+    check(ThreadRanks(N).run(STYLES[style]))
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def test_ddp_with_several_buckets_has_the_loss_of_one_process(n, whole):
         return train(module, *share(rank, n), mean_over())
 
     recording = Recording(n)
-    check_losses(Threads(n, recording=recording).run(program), whole)
+    check_losses(ThreadRanks(n, recording=recording).run(program), whole)
     events = recording.trace().events_of(0)
     buckets = [
         i for i in range(len(events)) if events.step[i] == STEPS and events.name[i] == "all_reduce" and events.count[i] > 1
@@ -54,7 +54,7 @@ def test_uneven_shards_are_each_rank_s_own():
         return sharded.to_local().tolist(), sharded.full_tensor().tolist()
 
     whole = list(range(7))
-    assert Threads(4).run(program) == [(part, whole) for part in ([0, 1], [2, 3], [4, 5], [6])]
+    assert ThreadRanks(4).run(program) == [(part, whole) for part in ([0, 1], [2, 3], [4, 5], [6])]
 
 
 def test_data_and_tensor_parallel_together_have_the_loss_of_one_process(whole):
@@ -66,7 +66,7 @@ def test_data_and_tensor_parallel_together_have_the_loss_of_one_process(whole):
         return train(module, *share(dp.get_local_rank(), 2), mean_over(dp.get_group()))
 
     recording = Recording(4)
-    check_losses(Threads(4, recording=recording).run(program), whole)
+    check_losses(ThreadRanks(4, recording=recording).run(program), whole)
     trace = recording.trace()
     assert trace.role_of_rank.tolist() == [0, 0, 0, 0]
     assert {(g.axis, g.ranks) for g in trace.groups} == {("dp", (0, 2)), ("dp", (1, 3)), ("tp", (0, 1)), ("tp", (2, 3))}

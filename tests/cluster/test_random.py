@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from emu.cluster.threads.threads import Threads
+from emu.cluster.threads.threads import ThreadRanks
 from emu.errors import RunError
 
 LONGEST_S = 120
@@ -211,7 +211,7 @@ def end_of(drawn):
 
     def run():
         try:
-            Threads(drawn[0]).run(program_of(*drawn))
+            ThreadRanks(drawn[0]).run(program_of(*drawn))
         except BaseException as error:
             raised.append(error)
 

@@ -10,10 +10,10 @@ import torch.distributed as dist
 from emu.cluster.call_matcher import CallMatcher
 from emu.cluster.rank_state.library_state import Generators
 from emu.cluster.strands.strands import Strands
-from emu.cluster.threads import rests, threads
+from emu.cluster.threads import threads, wait_table
 from emu.cluster.threads.baton import Baton
-from emu.cluster.threads.rests import Rests
-from emu.cluster.threads.threads import Threads
+from emu.cluster.threads.threads import ThreadRanks
+from emu.cluster.threads.wait_table import WaitTable
 from emu.errors import RunError
 
 LONGEST_S = 60
@@ -80,7 +80,7 @@ def swallow(rank):
 PLACES = [
     (Baton, "start"),
     (Baton, "await_turn"),
-    (Baton, "rest"),
+    (Baton, "hand_on_and_wait"),
     (Baton, "give_way"),
     (Baton, "wake"),
     (Baton, "leave"),
@@ -88,14 +88,14 @@ PLACES = [
     (Generators, "of"),
     (Generators, "save"),
     (Generators, "load"),
-    (CallMatcher, "arrive"),
+    (CallMatcher, "match"),
     (CallMatcher, "story"),
-    (Threads, "_carry_out"),
-    (Strands, "stand_still"),
-    (Rests, "fail"),
-    (Rests, "wake_all"),
-    (Threads, "_whole"),
-    (rests, "job_error"),
+    (ThreadRanks, "_carry_out"),
+    (Strands, "fail_deadlock"),
+    (WaitTable, "fail_rank"),
+    (WaitTable, "wake_all"),
+    (ThreadRanks, "_run_to_end"),
+    (wait_table, "job_error"),
     (threads, "carry_out"),
     (threading.Thread, "start"),
 ]
@@ -118,10 +118,10 @@ def test_an_error_in_the_cluster_s_own_code_ends_the_run_and_is_named(monkeypatc
 
         with monkeypatch.context() as patch:
             patch.setattr(owner, name, faulty)
-            error = outcome(Threads(3), program)
+            error = outcome(ThreadRanks(3), program)
         if len(calls) >= nth:
             assert "in the cluster" in told(error), (nth, error)
-    assert Threads(3).run(lambda _: dist.get_world_size()) == [3, 3, 3]
+    assert ThreadRanks(3).run(lambda _: dist.get_world_size()) == [3, 3, 3]
 
 
 def test_an_error_in_every_place_from_some_moment_on_ends_the_run(monkeypatch):
@@ -132,14 +132,14 @@ def test_an_error_in_every_place_from_some_moment_on_ends_the_run(monkeypatch):
 
     for owner, name in [
         (CallMatcher, "story"),
-        (Strands, "stand_still"),
-        (Rests, "wake_all"),
+        (Strands, "fail_deadlock"),
+        (WaitTable, "wake_all"),
         (Baton, "wake"),
         (Baton, "leave"),
     ]:
         with monkeypatch.context() as patch:
             patch.setattr(owner, name, broken)
-            assert "from now on" in told(outcome(Threads(3), deadlock)), name
+            assert "from now on" in told(outcome(ThreadRanks(3), deadlock)), name
 
 
 class TestGroupsOfAnotherRank:
@@ -159,19 +159,19 @@ class TestGroupsOfAnotherRank:
             others = dist.get_process_group_ranks(group), dist.get_rank(group), dist.get_group_rank(group, rank), group.rank()
             return total.item(), [p.item() for p in parts], spread.item(), others, group == dist.group.WORLD
 
-        assert Threads(3).run(program) == [(3.0, [0.0, 1.0, 2.0], 2.0, ([0, 1, 2], r, r, r), True) for r in range(3)]
+        assert ThreadRanks(3).run(program) == [(3.0, [0.0, 1.0, 2.0], 2.0, ([0, 1, 2], r, r, r), True) for r in range(3)]
 
     def test_also_one_of_an_earlier_run(self):
-        kept = Threads(2).run(lambda _: dist.group.WORLD)
+        kept = ThreadRanks(2).run(lambda _: dist.group.WORLD)
 
         def program(rank):
             total = torch.tensor([float(rank)])
             dist.all_reduce(total, group=kept[1 - rank])
             return total.item()
 
-        assert Threads(2).run(program) == [1.0, 1.0]
+        assert ThreadRanks(2).run(program) == [1.0, 1.0]
         with pytest.raises(RunError, match=r"rank 0: ValueError: Process group .* is not initialized in the world group map"):
-            Threads(3).run(lambda rank: program(min(rank, 1)))  # of other members
+            ThreadRanks(3).run(lambda rank: program(min(rank, 1)))  # of other members
 
     def test_a_request_of_another_rank_cannot_be_waited_for(self):
         kept = {}
@@ -184,7 +184,7 @@ class TestGroupsOfAnotherRank:
                 kept["work"].wait()
 
         said = "cluster: rank 1 asks for communication of rank 0, or waits for it; let each rank do so on threads of its own"
-        assert str(outcome(Threads(2), program)) == said
+        assert str(outcome(ThreadRanks(2), program)) == said
 
     def test_communication_on_a_thread_that_python_does_not_know_is_refused(self):
         def program(rank):
@@ -203,4 +203,4 @@ class TestGroupsOfAnotherRank:
             return said
 
         said = "all_reduce: group 0 of ranks (0,) is no group of the caller; every rank must make its own"
-        assert Threads(1).run(program) == [[said]]
+        assert ThreadRanks(1).run(program) == [[said]]

@@ -20,7 +20,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from emu.cluster.rank_state.rank_state import Attributes
 from emu.cluster.script_run import run_script
-from emu.cluster.threads.threads import Threads
+from emu.cluster.threads.threads import ThreadRanks
 from emu.errors import RunError
 
 
@@ -113,7 +113,7 @@ def test_what_one_rank_changes_is_not_another_s(change, look):
         return seen
 
     first = look()
-    before, changed, after = Threads(3).run(program)
+    before, changed, after = ThreadRanks(3).run(program)
     assert before == after == [first] * 3
     assert changed == [first, changed[1], changed[1]]
     assert changed[1] != first
@@ -131,7 +131,7 @@ def test_each_rank_s_own_hook_sees_its_own_modules_only():
             dist.barrier()
         return seen
 
-    assert Threads(3).run(program) == [[r, r] for r in range(3)]
+    assert ThreadRanks(3).run(program) == [[r, r] for r in range(3)]
 
 
 @pytest.mark.parametrize("n", [2, 4])
@@ -152,7 +152,7 @@ def test_loss_parallel_has_the_loss_and_the_gradient_of_one_process(n):
                 loss.backward()
         return loss.full_tensor().item(), share.grad
 
-    losses, gradients = zip(*Threads(n).run(program), strict=True)
+    losses, gradients = zip(*ThreadRanks(n).run(program), strict=True)
     assert list(losses) == pytest.approx([expected.item()] * n, rel=1e-6)
     assert torch.allclose(torch.cat(gradients, 1), whole.grad, atol=1e-6)
 

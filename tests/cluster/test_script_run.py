@@ -13,7 +13,7 @@ from torch.distributed.nn import functional
 import launch
 from emu.cluster.script_run import Script, run_script
 from emu.cluster.script_source import ScriptSource
-from emu.cluster.threads.threads import Threads
+from emu.cluster.threads.threads import ThreadRanks
 from emu.errors import InputError, RunError
 from emu.registry import load_catalogue
 
@@ -202,7 +202,7 @@ def test_a_script_with_our_folders_beside_it_gets_its_own(run, tmp_path, with_in
         "import torch.distributed as dist, torch\n"
         + "\n".join(f"import {n}.ring; assert {n}.ring.WHOSE == 'the script has {n}'" for n in names)
         + "\ndist.init_process_group(); dist.all_reduce(torch.ones(1))",
-        hide=("launch",),
+        shadowed_packages=("launch",),
     )
     assert {n: m for n, m in sys.modules.items() if n.partition(".")[0] in names} == before
     assert importlib.import_module("topologies.sipac") is catalogue  # not run again, which would file its topologies twice
@@ -344,6 +344,6 @@ def test_a_machine_takes_the_copy_of_a_script_that_is_brought_there_or_says_what
     monkeypatch.chdir(tmp_path)
     away = Script(ScriptSource(Path("/nowhere/train.py"), b"", Path("/nowhere")), (), Path("/nowhere"), ())
     with pytest.raises(InputError, match=r"^run: \S+ has no folder '/nowhere' with '/nowhere/train.py'; run from"):
-        away(lambda own: Threads(1, own=own))
+        away(lambda own: ThreadRanks(1, own=own))
     (tmp_path / "train.py").write_text("")
-    assert away(lambda own: Threads(1, own=own)) == [None]
+    assert away(lambda own: ThreadRanks(1, own=own)) == [None]

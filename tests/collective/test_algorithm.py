@@ -10,8 +10,8 @@ from emu.collective.algorithm import (
     Request,
     algorithm,
     collective,
+    compact_schedule,
     schedule,
-    stored,
 )
 from emu.collective.claim import Claim
 from emu.collective.operation import OPERATIONS
@@ -130,10 +130,10 @@ def test_the_nearest_numbers_of_ranks_that_work_are_told_however_far(takes, aske
 
 def test_rows_of_rank_0_are_enough_to_store():
     found = algorithm("all_to_all", "pairwise")
-    assert found.stored(5).translate == (5,)
-    assert found.stored(5).expand().digest() == found.schedule(5).digest()
-    assert stored("all_to_all", "pairwise", 5) is stored("all_to_all", "pairwise", 5)
-    assert stored("all_to_all", "pairwise", 5).expand().digest() == schedule("all_to_all", "pairwise", 5).digest()
+    assert found.compact_schedule(5).translate == (5,)
+    assert found.compact_schedule(5).expand().digest() == found.schedule(5).digest()
+    assert compact_schedule("all_to_all", "pairwise", 5) is compact_schedule("all_to_all", "pairwise", 5)
+    assert compact_schedule("all_to_all", "pairwise", 5).expand().digest() == schedule("all_to_all", "pairwise", 5).digest()
 
 
 def crash(n: int) -> Schedule:
@@ -160,7 +160,7 @@ def test_a_chooser_serves_what_is_not_named_and_the_default_what_it_leaves():
 
     choice = Choice({"all_gather": "bruck"}, chooser=of_small_ones)
     small, large = (Request("all_reduce", (0, 1, 2), elements=n) for n in (1, 100))
-    assert [choice.served(r).algorithm for r in (small, large, small._replace(operation="all_gather"))] == [
+    assert [choice.algorithm_for(r).algorithm for r in (small, large, small._replace(operation="all_gather"))] == [
         "direct",
         "ring",
         "bruck",

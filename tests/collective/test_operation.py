@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emu.collective.expert_routing import TOKENS, standard_routing
-from emu.collective.operation import OPERATIONS, REDUCING, ROOTED, ROUTED, cut, operation, routed_operation
+from emu.collective.operation import OPERATIONS, REDUCING, ROOTED, ROUTED, divide_blocks, operation, routed_operation
 from emu.errors import InputError
 
 
@@ -113,7 +113,7 @@ def test_only_dispatch_and_combine_have_a_routing():
 def test_a_block_is_cut_without_gap_or_overlap_as_its_shares_say(block_counts, shares):
     shares = [*shares, 1]
     parts = len(shares)
-    slots = cut(np.array(block_counts), len(block_counts) * parts, shares)
+    slots = divide_blocks(np.array(block_counts), len(block_counts) * parts, shares)
     assert slots.block.tolist() == [b for b in range(len(block_counts)) for _ in range(parts)]
     for block, count in enumerate(block_counts):
         own = slice(block * parts, (block + 1) * parts)
@@ -124,14 +124,14 @@ def test_a_block_is_cut_without_gap_or_overlap_as_its_shares_say(block_counts, s
 
 def test_equal_parts_are_the_shares_of_none():
     counts = np.array([10, 3, 0])
-    assert cut(counts, 12).count.tolist() == cut(counts, 12, (1, 1, 1, 1)).count.tolist()
-    assert cut(counts, 12).count.tolist() == [2, 3, 2, 3, 0, 1, 1, 1, 0, 0, 0, 0]
+    assert divide_blocks(counts, 12).count.tolist() == divide_blocks(counts, 12, (1, 1, 1, 1)).count.tolist()
+    assert divide_blocks(counts, 12).count.tolist() == [2, 3, 2, 3, 0, 1, 1, 1, 0, 0, 0, 0]
 
 
 @pytest.mark.parametrize(("n_slots", "shares"), [(7, ()), (6, (1, 1, 1)), (0, ())])
 def test_slots_that_do_not_cut_the_blocks_are_refused(n_slots, shares):
     with pytest.raises(InputError, match=f"{n_slots} slots and {len(shares)} shares do not cut 3 blocks"):
-        cut(np.array([1, 1, 1]), n_slots, shares)
+        divide_blocks(np.array([1, 1, 1]), n_slots, shares)
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,9 @@ def test_the_largest_sizes_are_cut_as_whole_numbers_of_any_length_say(count, n, 
     blocks = operation("reduce_scatter", n).block_counts(count)
     assert blocks.tolist() == [high - low for low, high in pairwise(edges)]
     parts = [sum(shares[:i]) * count // sum(shares) for i in range(len(shares) + 1)]
-    assert cut(np.array([count]), len(shares), tuple(shares)).count.tolist() == [high - low for low, high in pairwise(parts)]
+    assert divide_blocks(np.array([count]), len(shares), tuple(shares)).count.tolist() == [
+        high - low for low, high in pairwise(parts)
+    ]
 
 
 def test_blocks_that_are_asked_for_again_are_not_searched_again_nor_keep_all_others():

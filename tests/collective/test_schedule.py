@@ -228,6 +228,6 @@ def test_a_translation_of_too_many_rows_is_refused_before_it_is_expanded():
 def test_rows_that_no_memory_holds_are_refused_before_they_are_made(operation, name, shape):
     tracemalloc.start()
     with pytest.raises(RowsError, match=r"rows or more, at most 2\*\*24"):
-        algorithm(operation, name).stored(shape)
+        algorithm(operation, name).compact_schedule(shape)
     assert tracemalloc.get_traced_memory()[1] < 2**30
     tracemalloc.stop()

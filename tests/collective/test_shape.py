@@ -113,7 +113,9 @@ def test_a_builder_may_take_more_than_it_lists() -> None:
         return isinstance(shape, PartialGrid) and len(shape.members) == 3
 
     claim = _of_powers().claim
-    empty = Algorithm("all_reduce", "of-three", lambda p: Schedule.build(len(p.members), 1, []), claim, "", grids, any_of=three)
+    empty = Algorithm(
+        "all_reduce", "of-three", lambda p: Schedule.build(len(p.members), 1, []), claim, "", grids, accepts=three
+    )
     asked = PartialGrid((2, 2), (0, 1, 3))
     assert empty.fit(3, asked) == asked
     assert empty.fit(4, asked) == (2, 2)
@@ -131,4 +133,4 @@ def test_a_choice_carries_dims() -> None:
 def test_a_choice_carries_a_part_of_a_grid() -> None:
     choice = Choice.parse(("all_reduce=flex-sipco:4x4:4-11",))
     assert choice.dims == {"all_reduce": PartialGrid((4, 4), tuple(range(4, 12)))}
-    assert str(choice.served(Request("all_reduce", tuple(range(8))))) == "flex-sipco:4x4:4-11"
+    assert str(choice.algorithm_for(Request("all_reduce", tuple(range(8))))) == "flex-sipco:4x4:4-11"

@@ -10,7 +10,7 @@ import pytest
 
 from emu.collective.algorithm import ALGORITHMS, Algorithm
 from emu.collective.integers import check_integers
-from emu.collective.operation import ROOTED, cut, operation
+from emu.collective.operation import ROOTED, divide_blocks, operation
 from emu.collective.proof import prove
 from emu.collective.shape import Shape
 
@@ -61,7 +61,7 @@ def test_parts_of_any_size_are_cut_from_its_slots(found: Algorithm):
         wanted, built = operation(found.operation, n), found.build(shape)
         for size in (0, 1, n - 1, n * n + 1):
             counts = wanted.block_counts(size * wanted.count_step)
-            slots = cut(counts, built.n_slots, built.shares)
+            slots = divide_blocks(counts, built.n_slots, built.shares)
             held = np.bincount(slots.block, weights=slots.count, minlength=len(counts)).tolist()
             assert held == counts.tolist(), (shape, size)
 

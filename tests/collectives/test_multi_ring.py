@@ -9,7 +9,7 @@ import pytest
 
 from collectives import multi_ring
 from emu.collective.algorithm import algorithm
-from emu.collective.operation import cut, operation
+from emu.collective.operation import divide_blocks, operation
 from emu.collective.proof import prove
 from emu.collective.schedule import Schedule
 from emu.errors import InputError
@@ -113,7 +113,7 @@ def mesh_and_switch(n: int, port: float, over_switch: Callable[[np.ndarray, np.n
 
 def seconds_on(fabric: Topology, built: Schedule) -> float:
     full = built.expand()
-    sizes = cut(np.array([BLOCK]), full.n_slots, full.shares).count
+    sizes = divide_blocks(np.array([BLOCK]), full.n_slots, full.shares).count
     return run_graph(lower(FabricJob(full, sizes, fabric, np.arange(full.n_ranks, dtype=np.int32))).graph).end_s
 
 

@@ -41,13 +41,13 @@ def test_a_rack_takes_15_eighths_of_the_time_by_a_single_path_and_twice_the_time
 def _on_a_rack(name: str) -> int:
     """Ticks of an all_to_all of items that a link takes 1 ms for, on the rack with nothing but bandwidth."""
     rack = build_topology("ub-mesh:rack:lane_rate=0.5GB/s,latency=0s")
-    built = algorithm("all_to_all", name).stored((8, 8)).expand()
+    built = algorithm("all_to_all", name).compact_schedule((8, 8)).expand()
     sizes = np.full(built.n_slots, ITEM * 64**2 // built.n_slots)
     return int(run_graph(lower(FabricJob(built, sizes, rack, np.arange(64))).graph).end_fs.max())
 
 
 def test_by_a_single_path_what_stays_in_a_row_leaves_at_once_and_other_items_go_along_the_column_first():
-    built = algorithm("all_to_all", "single-path").stored((3, 3)).expand()
+    built = algorithm("all_to_all", "single-path").compact_schedule((3, 3)).expand()
     along_rows = [
         [int(built.src[i]) // 3 == int(built.dst[i]) // 3 for i in np.arange(len(built.src))[r]] for r in built.rounds()
     ]

@@ -9,7 +9,7 @@ import pytest
 
 from collectives import railx
 from emu.collective.algorithm import algorithm
-from emu.collective.operation import cut
+from emu.collective.operation import divide_blocks
 from emu.collective.schedule import Schedule
 from emu.collective.shape import Shape, parse_dims
 from emu.errors import InputError
@@ -51,7 +51,9 @@ def claimed_fabric(name: str, shape: Shape, built: Schedule, rates: list[float],
 
 def timed(built: Schedule, size: int, fabric: Topology) -> float:
     """Seconds a schedule takes."""
-    return time_alone(FabricJob(built, cut(np.array([size]), built.n_slots).count, fabric, np.arange(built.n_ranks))).end_s
+    return time_alone(
+        FabricJob(built, divide_blocks(np.array([size]), built.n_slots).count, fabric, np.arange(built.n_ranks))
+    ).end_s
 
 
 def test_four_nodes_of_four_chips_take_three_local_four_inter_node_and_three_local_steps():
@@ -188,7 +190,7 @@ def left_out(name: str, size: float) -> float:
 def test_the_instance_of_section_3_1_by_the_schedules_of_1024_chips(name):
     """Each takes its formula's time less what that leaves out; sizes are 1 MB and 1 GB down to whole slots."""
     shape, formula, rates, latencies = INSTANCES[name]
-    built = algorithm("all_reduce", name).stored(shape)
+    built = algorithm("all_reduce", name).compact_schedule(shape)
     fabric = claimed_fabric(name, shape, built, rates, latencies)
     for size in (MB // (4 * CHIPS) * 4 * CHIPS, GB // (4 * CHIPS) * 4 * CHIPS):
         expected = formula(size) - left_out(name, size)

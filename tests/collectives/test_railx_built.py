@@ -23,7 +23,7 @@ RATE = "bandwidth=100GB/s"
 def timed(line, collective, name, shape, size, *, channels=1, npus=None):
     """Seconds on a built system; rank i on its i-th chip unless told."""
     n = shape if isinstance(shape, int) else prod(shape)
-    plan = on_channels(algorithm(collective, name).stored(shape), channels)
+    plan = on_channels(algorithm(collective, name).compact_schedule(shape), channels)
     npus = np.arange(n) if npus is None else npus
     found = time_collective(
         CollectiveJob(operation(collective, n), plan, size // 4, 4, build_topology(line), npus.astype(np.int32))

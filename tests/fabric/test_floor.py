@@ -6,7 +6,7 @@ import pytest
 from emu.collective.algorithm import ALGORITHMS
 from emu.fabric.build import Builder
 from emu.fabric.floor import least_fs
-from emu.fabric.lower import FabricJob, lay, lower_placed
+from emu.fabric.lower import FabricJob, lower_placed, place_schedule
 from emu.fabric.lowering.classes import Joins
 from emu.fabric.run import run_graph
 from emu.topology.catalogue import build_topology
@@ -19,9 +19,9 @@ US = 10**9
 
 
 def laid_on(topology, algorithm, groups=GROUPS, size=10**6):
-    found = algorithm.stored(algorithm.fit(groups.shape[1], ()))
+    found = algorithm.compact_schedule(algorithm.fit(groups.shape[1], ()))
     sizes = np.full(found.n_slots, size // found.n_slots)
-    return lay(FabricJob(found, sizes, topology, groups), joins=Joins.BOTH)
+    return place_schedule(FabricJob(found, sizes, topology, groups), joins=Joins.BOTH)
 
 
 def ran(laid, entries):
@@ -35,7 +35,7 @@ def ran(laid, entries):
 
 
 SOME = [each for _, each in ALGORITHMS if any(True for _ in each.shapes(8)) and not each.needs_adding]
-PLAIN = [each for each in SOME if not each.stored(each.fit(8, ())).helpers]
+PLAIN = [each for each in SOME if not each.compact_schedule(each.fit(8, ())).helpers]
 
 
 @pytest.mark.parametrize("where", [TAPERED, SPRAYED, SERVERS], ids=lambda each: each.name)

@@ -11,8 +11,8 @@ from emu.collective.algorithm import ALGORITHMS, algorithm
 from emu.collective.schedule import RowsError, Schedule, Sends
 from emu.errors import InputError
 from emu.fabric.build import Builder
-from emu.fabric.job_symmetry import domain_of
-from emu.fabric.lower import FabricJob, lay, lower, lower_placed
+from emu.fabric.job_symmetry import orbits_of_job
+from emu.fabric.lower import FabricJob, lower, lower_placed, place_schedule
 from emu.fabric.lowering.classes import Joins
 from emu.fabric.run import run_graph
 from emu.topology.catalogue import build_topology
@@ -30,7 +30,7 @@ def fabric():
 
 
 def stored(key, n=4):
-    return algorithm(*key.split("/")).stored(n)
+    return algorithm(*key.split("/")).compact_schedule(n)
 
 
 def started(piece, members, late):
@@ -50,7 +50,7 @@ def started(piece, members, late):
 @given(st.sampled_from([a for _, a in ALGORITHMS if any(a.shapes(6)) or any(a.shapes(4))]), st.randoms(use_true_random=False))
 def test_the_rows_of_rank_0_tell_every_message_entry_and_exit_whoever_is_late(found, random):
     n = 6 if any(found.shapes(6)) else 4
-    plan = found.stored(random.choice(list(found.shapes(n))))
+    plan = found.compact_schedule(random.choice(list(found.shapes(n))))
     topology = build_topology(f"switch:n={n},{LINK}")
     nodes = with_helpers(topology, np.arange(n), plan.helpers)
     sizes = np.full(plan.n_slots, 10**5)
@@ -88,11 +88,11 @@ def test_groups_at_once_share_the_links_that_they_meet_on():
 def test_one_of_equal_groups_stands_for_all_to_the_tick(key, groups, fewer):
     """A schedule with translations leaves one rank; one without leaves the groups that its members' order tells apart."""
     topology, plan = fabric(), stored(key, groups.shape[1])
-    laid = lay(FabricJob(plan, np.full(plan.n_slots, 10**6), topology, groups), joins=Joins.BOTH)
-    domain = domain_of(topology, groups.ravel(), [laid])
+    laid = place_schedule(FabricJob(plan, np.full(plan.n_slots, 10**6), topology, groups), joins=Joins.BOTH)
+    domain = orbits_of_job(topology, groups.ravel(), [laid])
     few, all_of_them = lower_placed(laid, domain), lower_placed(laid)
     (rows, leave), (every_row, every_leave) = (run_of(piece) for piece in (few, all_of_them))
-    assert few.is_quotient or not fewer
+    assert few.uses_symmetry or not fewer
     stands = len(all_of_them.receiver) // len(few.receiver)
     assert sorted(rows * stands) == every_row
     assert leave == every_leave
@@ -106,15 +106,15 @@ def run_of(piece):
 
 def messages_of(piece, participant):
     """Return the messages that a participant sends or receives, or those that stand for them."""
-    own, sender = piece.alike[participant], piece.graph.owner[: len(piece.receiver)]
-    return np.flatnonzero((piece.alike[sender] == own) | (piece.alike[piece.receiver] == own))
+    own, sender = piece.orbit[participant], piece.graph.owner[: len(piece.receiver)]
+    return np.flatnonzero((piece.orbit[sender] == own) | (piece.orbit[piece.receiver] == own))
 
 
 def test_who_stands_for_a_participant_sends_and_receives_what_it_does():
     topology, plan = fabric(), stored("all_reduce/double-tree")
-    laid = lay(FabricJob(plan, np.full(plan.n_slots, 10**6), topology, ROWS))
-    few, every = lower_placed(laid, domain_of(topology, np.arange(16), [laid])), lower_placed(laid)
-    assert few.is_quotient
+    laid = place_schedule(FabricJob(plan, np.full(plan.n_slots, 10**6), topology, ROWS))
+    few, every = lower_placed(laid, orbits_of_job(topology, np.arange(16), [laid])), lower_placed(laid)
+    assert few.uses_symmetry
     for participant in range(16):
         sizes = [sorted(piece.graph.size_bytes[messages_of(piece, participant)].tolist()) for piece in (few, every)]
         assert sizes[0] == sizes[1] != []
@@ -124,18 +124,18 @@ def test_a_symmetry_that_brings_a_group_to_no_group_is_not_used():
     topology, plan = fabric(), stored("all_reduce/ring")
     crooked = ROWS.copy()
     crooked[0, 3], crooked[1, 3] = crooked[1, 3], crooked[0, 3]
-    laid = lay(FabricJob(plan, np.full(plan.n_slots, 10**6), topology, crooked))
-    domain = domain_of(topology, np.arange(16), [laid])
+    laid = place_schedule(FabricJob(plan, np.full(plan.n_slots, 10**6), topology, crooked))
+    domain = orbits_of_job(topology, np.arange(16), [laid])
     few, every = lower_placed(laid, domain), lower_placed(laid)
     assert run_of(few)[1] == run_of(every)[1]
-    assert len(np.unique(few.alike)) > 4
+    assert len(np.unique(few.orbit)) > 4
 
 
 def test_computing_otherwise_keeps_ranks_apart():
     topology, plan = fabric(), stored("all_reduce/ring")
-    laid = lay(FabricJob(plan, np.full(plan.n_slots, 10**6), topology, ROWS))
+    laid = place_schedule(FabricJob(plan, np.full(plan.n_slots, 10**6), topology, ROWS))
     stage = np.arange(16) // 8  # the upper two rows of the grid, and the lower
-    domain = domain_of(topology, np.arange(16), [laid], lambda node: np.array_equal(stage[node[:16]], stage))
+    domain = orbits_of_job(topology, np.arange(16), [laid], lambda node: np.array_equal(stage[node[:16]], stage))
     kept = domain.nodes.number[:16]
     assert len(np.unique(kept)) == 4  # a row is one; rows of a stage are not brought to one another by shifts of four rows
     assert all(len(set(stage[kept == k].tolist())) == 1 for k in np.unique(kept))
@@ -144,17 +144,17 @@ def test_computing_otherwise_keeps_ranks_apart():
 def test_groups_of_other_than_the_schedules_ranks_are_refused():
     plan = stored("all_reduce/ring")
     with pytest.raises(InputError, match="lower: placement must be a node for each of 4 ranks and 0 helpers, got 8"):
-        lay(FabricJob(plan, np.full(4, 8), fabric(), np.arange(16).reshape(2, 8)))
+        place_schedule(FabricJob(plan, np.full(4, 8), fabric(), np.arange(16).reshape(2, 8)))
 
 
 def test_groups_that_share_optical_switches_which_turn_are_refused_together():
     topology = replace(fabric(), circuits=Circuits(lambda *pair: (np.full((len(pair[0]), 1), -1),) * 2, 5))
     with pytest.raises(InputError, match=r"lower: groups must be one at a time where the optical switches of .* turn, got 4"):
-        lay(FabricJob(stored("all_reduce/ring"), np.full(4, 8), topology, ROWS))
+        place_schedule(FabricJob(stored("all_reduce/ring"), np.full(4, 8), topology, ROWS))
 
 
 def test_too_many_messages_of_groups_without_a_symmetry_are_refused(monkeypatch):
     monkeypatch.setattr("emu.fabric.lower.MAX_ROWS", 10)
     plan = Schedule.build(4, 1, [Sends(0, [1, 2, 3], 0)])
     with pytest.raises(RowsError, match="tree: 12 messages of 4 groups that no symmetry of the topology makes equal"):
-        lower_placed(lay(FabricJob(plan, np.array([8]), fabric(), ROWS, name="tree")))
+        lower_placed(place_schedule(FabricJob(plan, np.array([8]), fabric(), ROWS, name="tree")))

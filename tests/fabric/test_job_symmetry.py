@@ -29,7 +29,7 @@ STORED = [
     pytest.param(found, shape, id=f"{found.key} {shape}", marks=pytest.mark.slow if n == max(FABRICS) and turn else ())
     for _, found in ALGORITHMS
     for n in FABRICS
-    for turn, shape in enumerate(each for each in found.shapes(n) if found.stored(each).translate)
+    for turn, shape in enumerate(each for each in found.shapes(n) if found.compact_schedule(each).translate)
 ]
 
 
@@ -47,7 +47,7 @@ def every_message(schedule, sizes, topology, placement, **options):
 def by_class(schedule, sizes, topology, placement, **options):
     """Return such columns from classes, each as often as it stands for messages, and whether any stands for several."""
     piece = lower_alone(FabricJob(schedule, sizes, topology, placement, **options))
-    return of_classes(schedule.n_ranks, piece.graph, run_graph(piece.graph)), piece.is_quotient
+    return of_classes(schedule.n_ranks, piece.graph, run_graph(piece.graph)), piece.uses_symmetry
 
 
 def of_classes(n_ranks, graph, timeline):
@@ -68,12 +68,12 @@ def equal_slots(schedule, size=10**6):
 
 
 def ring(n: int) -> Schedule:
-    return algorithm("all_reduce", "ring").stored(n)
+    return algorithm("all_reduce", "ring").compact_schedule(n)
 
 
 @pytest.mark.parametrize(("found", "shape"), STORED)
 def test_every_message_of_the_catalogue_is_timed_to_the_tick(found, shape):
-    stored = found.stored(shape)
+    stored = found.compact_schedule(shape)
     sizes, places = equal_slots(stored), np.arange(stored.n_ranks)
     for topology in map(fabric, FABRICS[stored.n_ranks]):
         job = stored, sizes, topology, places
@@ -114,7 +114,7 @@ def test_any_rows_of_rank_0_are_timed_to_the_tick(schedule, kind, latency):
 @pytest.mark.parametrize("name", ["all_reduce/ring", "all_to_all/at-once", "all_to_all/pairwise"])
 def test_where_nothing_is_declared_every_message_has_its_own_route(line, name):
     topology, found = build_topology(line), ALGORITHMS.find(name)
-    stored = found.stored(topology.n_npus)
+    stored = found.compact_schedule(topology.n_npus)
     job = (stored, equal_slots(stored), topology, np.arange(stored.n_ranks))
     assert by_class(*job, key=7) == (every_message(*job, key=7), False)
 
@@ -137,7 +137,7 @@ def test_where_nothing_is_declared_every_message_has_its_own_route(line, name):
 def test_systems_that_spread_by_turns_are_timed_by_few_ranks_and_to_the_tick(line, name):
     topology = build_topology(line)
     found = algorithm(*name.split("/"))
-    stored = found.stored(found.fit(topology.n_npus, topology.dims))
+    stored = found.compact_schedule(found.fit(topology.n_npus, topology.dims))
     job = (stored, equal_slots(stored), topology, np.arange(stored.n_ranks))
     assert by_class(*job, key=7) == (every_message(*job, key=7), True)
 
@@ -146,13 +146,13 @@ def test_systems_that_spread_by_turns_are_timed_by_few_ranks_and_to_the_tick(lin
 def test_a_ring_is_timed_by_the_ranks_that_the_fabric_tells_apart(line, n, ranks):
     """On a torus of 3 x 4, the ring's translations by 4 are the torus's; by 1 they are not."""
     piece = lower_alone(FabricJob(ring(n), np.full(n, 8), fabric(line), np.arange(n)))
-    assert piece.is_quotient
-    assert (len(piece.receiver), len(np.unique(piece.alike))) == (2 * (n - 1) * ranks, ranks)
+    assert piece.uses_symmetry
+    assert (len(piece.receiver), len(np.unique(piece.orbit))) == (2 * (n - 1) * ranks, ranks)
 
 
 def test_at_once_is_timed_by_one_rank_of_any_grid():
     n, d = 8192, (128, 64)
-    stored, topology = algorithm("all_to_all", "at-once").stored(n), fabric("torus:dims=128x64")
+    stored, topology = algorithm("all_to_all", "at-once").compact_schedule(n), fabric("torus:dims=128x64")
     timeline = time_alone(FabricJob(stored, np.broadcast_to(np.int64(1000), n * n), topology, np.arange(n)))
     assert (timeline.how, len(timeline.end_fs)) == ("quotient", n - 1)
     # The mean way along a dimension of even d is d / 4, over both ways of N links.
@@ -167,7 +167,7 @@ def test_a_ring_of_4096_takes_what_the_formula_says():
 
 
 def test_links_of_an_orbit_carry_what_one_of_them_does():
-    stored, topology = algorithm("all_to_all", "at-once").stored(12), fabric("torus:dims=3x4")
+    stored, topology = algorithm("all_to_all", "at-once").compact_schedule(12), fabric("torus:dims=3x4")
     job = (np.full(144, 1000), topology, np.arange(12))
     whole = run_graph(lower(FabricJob(stored, *job)).graph).carried_bytes
     assert set(time_alone(FabricJob(stored, *job)).carried_bytes) == set(whole)
@@ -275,7 +275,7 @@ def test_a_fault_takes_the_declaration_away():
 
 
 def test_pairs_that_were_asked_for_are_not_again_when_they_send_another_size():
-    plan, asked = algorithm("all_gather", "ring").stored(8), []
+    plan, asked = algorithm("all_gather", "ring").compact_schedule(8), []
     of = fabric("ring:n=8")
 
     def counted(*pairs, router=of.router):

@@ -6,7 +6,7 @@ from emu.collective.schedule import Schedule, Sends
 from emu.errors import InputError
 from emu.fabric.ideal import ideal
 from emu.fabric.lower import FabricJob, LoweredSchedule, lower
-from emu.fabric.lowering.classes import Joins, _classes, classes_of
+from emu.fabric.lowering.classes import Joins, _classes_of_rows, classes_of
 from emu.fabric.run import run_graph
 from emu.topology.builders.wiring import star
 from emu.topology.topology import CHANNELS, Links, Routes, Topology
@@ -106,11 +106,11 @@ def test_what_waits_for_what_hangs_on_no_size(algorithm):
     """Classes of sizes that are asked for later are those that are worked out for these sizes."""
     random = np.random.default_rng(3)
     shape = next(shape for n in (8, 9) for shape in algorithm.shapes(n))
-    for own in (algorithm.stored(shape), algorithm.stored(shape).expand()):
+    for own in (algorithm.compact_schedule(shape), algorithm.compact_schedule(shape).expand()):
         for _ in range(2):
             drawn = random.integers(1, 10**6, own.n_slots if not own.translate else 1)
             sizes = np.ascontiguousarray(np.broadcast_to(drawn, own.n_slots))
-            told, worked_out = classes_of(own, sizes, joins=Joins.BOTH), _classes(own, sizes, Joins.BOTH, False, None)
+            told, worked_out = classes_of(own, sizes, joins=Joins.BOTH), _classes_of_rows(own, sizes, Joins.BOTH, False, None)
             for one, other in zip(flat(told), flat(worked_out), strict=True):
                 np.testing.assert_array_equal(one, other)
 

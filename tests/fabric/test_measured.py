@@ -8,7 +8,7 @@ import pytest
 
 from collectives.exchange import at_once
 from collectives.ring import all_reduce
-from emu.collective.operation import cut, operation
+from emu.collective.operation import divide_blocks, operation
 from emu.collective.schedule import Schedule, Sends
 from emu.fabric.lower import FabricJob, lower
 from emu.fabric.run import run_graph
@@ -55,5 +55,5 @@ def test_collectives_take_what_they_take_over_the_kernel(row):
     kind, _, _ = row["case"].partition(" ")
     schedule = (all_reduce if kind == "all_reduce" else at_once)(4).expand()
     counts = operation(kind, 4).block_counts(int(row["bytes"]))
-    sizes = cut(counts, schedule.n_slots, schedule.shares).count
+    sizes = divide_blocks(counts, schedule.n_slots, schedule.shares).count
     assert delivered_s(schedule, sizes, row).max() == pytest.approx(float(row["measured_s"]), rel=0.025)

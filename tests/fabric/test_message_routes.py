@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from emu.arrays import digest
-from emu.collective.algorithm import schedule, stored
+from emu.collective.algorithm import compact_schedule, schedule
 from emu.compiled.function import CompiledFunction
 from emu.fabric.engine import refine as quotient_refine
 from emu.fabric.engine.graph_check import check_graph, order_tasks
@@ -85,7 +85,7 @@ def test_any_collective_is_lowered_alike(monkeypatch: pytest.MonkeyPatch, operat
         piece = lower(FabricJob(rows, sizes, topology, ranks))
         yield from parts(piece.graph)
         yield from parts(run_graph(piece.graph))
-        yield from parts(time_alone(FabricJob(stored(operation, algorithm, n), sizes, topology, ranks)))
+        yield from parts(time_alone(FabricJob(compact_schedule(operation, algorithm, n), sizes, topology, ranks)))
 
     python, machine = both(monkeypatch, work)
     assert python == machine

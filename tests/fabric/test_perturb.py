@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from emu.collective.algorithm import schedule
-from emu.collective.operation import cut, operation
+from emu.collective.operation import divide_blocks, operation
 from emu.errors import InputError
 from emu.fabric.lower import FabricJob, lower
 from emu.fabric.run import perturb, run_graph, spread
@@ -14,7 +14,7 @@ from emu.topology.placement import place
 
 def graph_of(word, algorithm, n):
     topology, plan = build_topology(word), schedule("all_to_all", algorithm, n)
-    slots = cut(operation("all_to_all", n).block_counts(2**18), plan.n_slots, plan.shares)
+    slots = divide_blocks(operation("all_to_all", n).block_counts(2**18), plan.n_slots, plan.shares)
     return lower(FabricJob(plan, slots.count * 4, topology, place(topology, n))).graph
 
 

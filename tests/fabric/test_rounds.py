@@ -5,11 +5,11 @@ import pytest
 
 from emu.collective.algorithm import AlgorithmOnDims
 from emu.fabric.lower import lower_placed
-from emu.fabric.rounds import message_count, rounds_of
+from emu.fabric.rounds import group_message_count, rounds_of
 from emu.fabric.run import run_graph
 from emu.topology.catalogue import build_topology
 from emu.trace.matching.call_batch import BatchKey
-from emu.trace.replay.replay import lay_request
+from emu.trace.replay.replay import place_request
 
 FAT, HPN, RACKS = "fat-tree:radix=16", "hpn:segment:dims=8x4", "servers:nodes=4"
 SPRAY, SPRAYED_RACK = "fat-tree:radix=16,taper=3,route=spray", "ub-mesh:rack:route=spray-detour"
@@ -37,7 +37,7 @@ SEVERAL = [
 def laid(line, name, served, ranks, size):
     n, topology = ranks.shape[1], build_topology(line)
     by = served if isinstance(served, AlgorithmOnDims) else AlgorithmOnDims(served)
-    return lay_request(BatchKey(0, by, name, n, 0, 840 * n * size, 840 * n * size, b""), topology, ranks)
+    return place_request(BatchKey(0, by, name, n, 0, 840 * n * size, 840 * n * size, b""), topology, ranks)
 
 
 def both(line, name, served, ranks, size):
@@ -63,7 +63,7 @@ def test_of_several_rounds_the_solver_is_between_the_times(line, name, served, r
 
 def test_the_messages_on_the_busiest_link_are_those_that_share_it():
     told, _, each = both("fat-tree:radix=4", "all_gather", "direct", np.arange(4)[None], 4000)
-    assert (told.flows, message_count([each])) == (3.0, 12)
+    assert (told.flows, group_message_count([each])) == (3.0, 12)
 
 
 def test_rounds_of_several_sizes_and_many_rounds_are_left_to_the_solver():

@@ -139,10 +139,10 @@ def test_where_there_is_one_path_times_are_those_of_the_path(tree, src, dst):
 def test_symmetry_gives_the_times_of_all_messages(name, tree):
     topology = build_topology(f"{tree},route=spray")
     n = topology.n_npus
-    stored = algorithm(*name.split()).stored(n)
+    stored = algorithm(*name.split()).compact_schedule(n)
     job = FabricJob(stored, np.full(stored.n_slots, 4096), topology, np.arange(n))
     piece, whole = lower_alone(job), run_graph(lower(replace(job, schedule=stored.expand())).graph)
-    assert piece.is_quotient
+    assert piece.uses_symmetry
     assert time_alone(job).end_fs.max() == pytest.approx(whole.end_fs.max(), abs=n)
 
 

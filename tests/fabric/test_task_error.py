@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from emu.collective.algorithm import stored
+from emu.collective.algorithm import compact_schedule
 from emu.collective.schedule import Schedule, Sends
 from emu.errors import InputError
 from emu.fabric.lower import FabricJob, lower
@@ -50,7 +50,7 @@ def test_a_delay_a_join_and_a_turn_are_called_what_they_are():
 @pytest.mark.parametrize("line", ["torus:dims=2x3", "switch:n=6"])
 @pytest.mark.parametrize("name", ["all_reduce/ring", "all_to_all/at-once", "all_gather/hyperx-direct"])
 def test_a_message_of_a_class_is_called_by_one_that_the_schedule_has(name, line):
-    plan = stored(*name.split("/"), 6, 0, (2, 3))
+    plan = compact_schedule(*name.split("/"), 6, 0, (2, 3))
     topology = build_topology(f"{line},bandwidth=1GB/s,latency=1us")
     found = lower_alone(FabricJob(plan, np.full(plan.n_slots, 10), topology, np.arange(6)))
     full = plan.expand()
@@ -77,7 +77,7 @@ def test_the_message_that_is_too_late_is_the_first_that_is():
 
 
 def test_one_of_a_class_that_is_too_late_is_a_message_of_the_whole():
-    plan = stored("all_reduce", "ring", 4)
+    plan = compact_schedule("all_reduce", "ring", 4)
     topology = build_topology("ring:n=4,bandwidth=1GB/s,latency=3600s")
     with pytest.raises(
         InputError, match=r"schedule: the message from rank 0 to rank 1 in round 2 \(row 2 of rank 0's\) starts at"
@@ -98,7 +98,7 @@ def test_what_a_schedule_was_lowered_to_wrongly_is_told_by_its_row():
 
 @pytest.mark.parametrize("by_rank_0", [True, False])
 def test_latencies_of_a_route_beyond_the_clock_are_refused_instead_of_wrapping(by_rank_0):
-    plan = stored("all_reduce", "ring", 4)
+    plan = compact_schedule("all_reduce", "ring", 4)
     topology = build_topology("switch:n=4,bandwidth=1GB/s,latency=5000s")
     with pytest.raises(InputError) as error:
         time_alone(FabricJob(plan if by_rank_0 else plan.expand(), np.full(4, 8), topology, np.arange(4)))

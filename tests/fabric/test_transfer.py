@@ -15,7 +15,7 @@ from emu.fabric.lower import lower_placed
 from emu.topology.catalogue import build_topology
 from emu.topology.removal import remove_parts
 from emu.trace.matching.call_batch import BatchKey
-from emu.trace.replay.replay import lay_request
+from emu.trace.replay.replay import place_request
 
 US = 10**9  # ticks
 MB = 10**6
@@ -81,7 +81,7 @@ def test_what_begins_anew_does_all_of_it_again_from_then_on() -> None:
 def test_tasks_that_are_moved_to_the_links_they_are_on_end_as_if_they_were_not(time_us: int) -> None:
     board = build_topology("ub-mesh:board")
     what = BatchKey(0, AlgorithmOnDims("ring"), "all_reduce", 8, 0, 80 * MB, 40 * MB, b"")
-    graph = lower_placed(lay_request(what, board, np.arange(8)[None])).graph
+    graph = lower_placed(place_request(what, board, np.arange(8)[None])).graph
     state = State(graph.capacity_Bps)
     state.admit(graph)
     state.advance()
@@ -119,7 +119,7 @@ def test_a_link_that_is_gone_is_led_round_from_the_moment_on() -> None:
     ring = build_topology("torus:dims=8,bandwidth=50GB/s,latency=500ns")
     what = BatchKey(0, AlgorithmOnDims("at-once"), "all_to_all", 8, 0, 80 * MB, 40 * MB, b"")
     gone = remove_parts(ring, links=np.flatnonzero((ring.links.src == 0) & (ring.links.dst == 1)))
-    whole, left = (lower_placed(lay_request(what, each, np.arange(8)[None])).graph for each in (ring, gone))
+    whole, left = (lower_placed(place_request(what, each, np.arange(8)[None])).graph for each in (ring, gone))
     ends = [max(moved_at(time_us * US, whole, left)) for time_us in (0, 300, 600, 10**6)]
     alone = State(left.capacity_Bps)
     alone.admit(left)

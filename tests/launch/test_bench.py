@@ -56,6 +56,16 @@ def test_timing_only_moves_nothing_and_takes_the_same_virtual_time(emu) -> None:
     assert timed["time_s"] == moved["time_s"]
 
 
+def test_a_comparison_of_all_moves_nothing_as_its_help_says(emu) -> None:
+    args = ("bench", "all_reduce", "--algorithm", "all", "--topology", SWITCH, "--size", "1KiB", "--json")
+    compared, timed = emu(*args).json, emu(*args, "--timing-only").json
+    assert {(row["wrong"], row["wall_execute_s"]) for row in compared} == {(None, None)}
+    assert [row["time_s"] for row in timed] == [row["time_s"] for row in compared]
+    said = " ".join(emu("bench", "--help").out.split())
+    assert "`all` compares all and moves no data" in said
+    assert "Move no data, as `all` never does" in said
+
+
 def test_a_send_overhead_holds_a_ranks_sends_apart(emu) -> None:
     args = ("bench", "all_to_all", "--algorithm", "at-once", "--topology", SWITCH, "--size", "64B", "-d", "int8", "--json")
     (free,), (paid,) = emu(*args).json, emu(*args, "--send-overhead", "1us").json
@@ -138,7 +148,7 @@ def test_where_all_sets_are_too_many_the_table_says_that_some_were_tried(emu) ->
 
 def test_wrong_data_is_counted_printed_and_exit_code_1(emu, monkeypatch: pytest.MonkeyPatch) -> None:
     half = Schedule.build(2, 2, [Sends([0, 1], [1, 0], [1, 0], reduce=True)])  # reduces, and forgets to gather
-    monkeypatch.setattr("emu.study.measure.request.stored", lambda *_: half)
+    monkeypatch.setattr("emu.study.measure.request.compact_schedule", lambda *_: half)
     args = ("--topology", "switch:n=2,bandwidth=1GB/s,latency=1us", "--size", "400B", "--json")
     done = emu("bench", "all_reduce", *args)
     assert done.code == 1

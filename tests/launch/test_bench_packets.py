@@ -78,7 +78,7 @@ REFUSED = {
     "got 1048576",
     ("packets", "infiniband:credit=1KiB"): "network: credit_bytes must be at least a packet with its headers, 4.025 KiB, "
     "got '1 KiB'; take more credits or a smaller cell",
-    ("packets", "roce:route=spray"): "network: route must be one of hash, in-turn, random, adaptive, got 'spray'",
+    ("packets", "roce:route=spray"): "network: route must be one of hash, in-turn, random, adaptive, least-loaded, got 'spray'",
     (
         "packets",
         "ultra-ethernet:acks=none",
@@ -140,6 +140,22 @@ def test_the_fluid_time_beside_packets_has_the_launch_too(emu) -> None:
     quick, slow = (emu(*ASKED, "--fabric", "packets", "--stack", f"launch={time}", "--json").json[0] for time in ("0s", "1ms"))
     assert slow["time_s"] - quick["time_s"] == pytest.approx(1e-3)
     assert slow["packets"]["fluid_s"] - quick["packets"]["fluid_s"] == pytest.approx(1e-3)
+
+
+def test_a_fabric_without_links_carries_nothing_and_pauses_never(emu) -> None:
+    args = (
+        "--topology",
+        "full-mesh:n=1,bandwidth=1GB/s,latency=0s",
+        "--size",
+        "1MiB",
+        "--fabric",
+        "packets",
+        "--network",
+        "roce",
+        "--json",
+    )
+    (row,) = emu("bench", "all_reduce", *args).json
+    assert (row["time_s"], row["packets"]["packet_hops"], row["packets"]["pauses"], row["packets"]["paused_s"]) == (0, 0, 0, 0)
 
 
 def test_equal_times_over_perturbed_starts_are_not_called_chaotic(emu) -> None:

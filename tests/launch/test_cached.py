@@ -8,7 +8,7 @@ import pytest
 
 from emu.model.model import MODELS
 from emu.model.plan.plan_text import parse_plan
-from emu.sources import _of_folders
+from emu.sources import _digest_of_folders
 from emu.study.planning.search import results
 from emu.study.planning.search.results import ResultCache
 from emu.study.training.estimate import EstimateRequest
@@ -46,8 +46,8 @@ def step_s(emu, tmp_path, monkeypatch):
     """Return a function that tells what a plan takes by the files that are there, and how much of that had to be timed."""
     monkeypatch.chdir(tmp_path)
     jobs = []
-    real = results.Timer.__call__
-    monkeypatch.setattr(results.Timer, "__call__", lambda timer, job: jobs.append(job) or real(timer, job))
+    real = results.JobWorker.__call__
+    monkeypatch.setattr(results.JobWorker, "__call__", lambda timer, job: jobs.append(job) or real(timer, job))
     monkeypatch.setattr("launch.front.steps.searches._PROCESSES", 1)
     for name, text in FILES.items():
         Path(name).write_text(text)
@@ -110,7 +110,7 @@ def test_a_plan_of_a_model_is_that_of_its_shards_as_they_are(tmp_path):
     """A file that is imported may have other shards and the same operators."""
     model = MODELS.find("llama-tiny")
     fewer = {path: style for path, style in model.shards.items() if "attention" not in path}
-    request = replace(asked("own-model", 4, 4, 64, "pytorch", best=1), given="tp=4,recompute=none")
+    request = replace(asked("own-model", 4, 4, 64, "pytorch", top=1), given="tp=4,recompute=none")
 
     def searched(shards, kept):
         MODELS.file("own-model", replace(model, name="own-model", shards=shards))
@@ -130,6 +130,6 @@ def test_a_step_of_a_paper_is_that_of_the_code_and_the_data_of_papers_as_they_ar
     request, built, kept = EstimateRequest("llama-tiny", parse_plan("tp=4", global_batch=4, seq=64)), [], ResultCache(None)
     for seen, text in ((1, "lanes = 8"), (1, "lanes = 8"), (2, "lanes = 16")):
         (tmp_path / "wiring.toml").write_text(text)
-        _of_folders.cache_clear()
+        _digest_of_folders.cache_clear()
         step_of(kept, request, "board", lambda: built.append(0) or build_topology("ub-mesh:board"), H100)
         assert len(built) == seen

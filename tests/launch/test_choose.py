@@ -1,7 +1,7 @@
 """`emu bench --algorithm auto` and `all`: every algorithm that fits is timed, and the fastest is what runs."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import product
 from math import lcm
@@ -16,6 +16,7 @@ from emu.study.choice.site import Site, candidates
 from emu.study.measure.bench import BenchRow, UntimedRow, algorithm_names, bench, best_rows, compare
 from emu.study.measure.request import BenchRequest, place_bench
 from emu.topology.catalogue import build_topology
+from launch.front import measurements
 from launch.show.text.collective_table import compare_lines
 
 BOARD = "ub-mesh:board"
@@ -119,6 +120,19 @@ def test_what_takes_long_to_time_and_has_a_bound_beyond_the_best_is_not_timed(mo
     assert {size: row.time_s for size, row in best.items()} == {
         size: min(time_s for (_, of), time_s in timed.items() if of == size) for size in best
     }
+
+
+@pytest.mark.parametrize("line", ["infinitehbd:binary:nodes=16", BOARD])  # on the first most would tear its optical switches
+def test_the_progress_of_a_comparison_ends_at_its_total(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    totals: list[int] = []
+
+    def watched(items: Iterable[object], label: str, total: int, *_: object) -> Iterator[object]:
+        totals.append(total)
+        return iter(items)
+
+    monkeypatch.setattr(measurements, "with_progress", watched)
+    found = measurements.bench("all_reduce", topology=line, algorithm="all", begin=1024, end=4096, factor=4)
+    assert totals == [len(found.rows)]
 
 
 def test_a_line_of_the_comparison_is_told_before_the_next_algorithm_is_timed() -> None:

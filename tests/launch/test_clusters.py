@@ -23,7 +23,7 @@ def test_local_ranks_run_one_job_after_another():
 
 
 def test_recorded_local_ranks_give_their_trace():
-    results, trace = ClusterOptions().record(3, Choice(), program)
+    results, trace = ClusterOptions().run_traced(3, Choice(), program)
     assert results == [3.0] * 3
     assert trace.n_ranks == 3
     assert "all_reduce" in trace.events[0].name

@@ -73,6 +73,15 @@ def optimal_mtbf_days(row):
     return row["checkpoint_interval_s"] ** 2 / (2 * 60) / 86400
 
 
+def test_a_domain_interrupts_a_job_once_however_many_nodes_it_takes_along(emu) -> None:
+    """Domains of 16 nodes fail at the times of 16 times fewer, larger nodes: the best interval of checkpoints is the same."""
+    asked = ("faults", *topologies(["big-switch:n=1024"]), "--npus", "1024", "--tp", "1", "--days", "3y", "--checkpoint", "60s")
+    rare = ("--mtbf", "1000000y", "--mttr", "1h", "--npus-per-node", "4", "--domain", "npus=64,mtbf=200d,mttr=1d")
+    domains = emu(*asked, *rare, "--json").json["rows"][0]
+    nodes = emu(*asked, "--mtbf", "200d", "--mttr", "1d", "--npus-per-node", "64", "--json").json["rows"][0]
+    assert domains["checkpoint_interval_s"] == pytest.approx(nodes["checkpoint_interval_s"], rel=0.1)
+
+
 def test_a_job_waits_while_fewer_npus_find_groups_and_lost_npus_have_a_price(emu) -> None:
     asked = ("faults", *topologies(["nvl:72"]), "--job", "2560", "--prices", "infinitehbd", "--npu", "dollars=30000", "--json")
     found = emu(*asked).json
@@ -128,6 +137,14 @@ def test_a_report_has_all_machines_and_needs_no_network(emu, tmp_path) -> None:
         (["--rate", "1%", "--checkpoint", "1s"], "faults: --checkpoint needs faults with times"),
         (["--domain", "npus=64"], "faults: --domain must be npus=64,mtbf=1y,mttr=4h, each once, got 'npus=64'"),
         (["--domain", "npus=6,mtbf=1y,mttr=1d"], "--domain: npus must be a multiple of 4, the NPUs of a node, got '6'"),
+        (
+            ["--prices", "infinitehbd", "--npu", "x"],
+            "faults: --npu must be dollars=30000,watts=700, or one of them, of 0 or more",
+        ),
+        (
+            ["--mtbf", "1000000y", "--mttr", "1d", "--checkpoint", "1s"],
+            "faults: --checkpoint needs a fault, and none begins in the time looked at; give more --days, or another --log",
+        ),
         (["--npus-per-node", "3"], "faults: --npus-per-node must be a divisor of the 8 of a server of the log, got 3"),
         (["--log", "none.csv"], "--log: cannot read 'none.csv': No such file or directory"),
     ],

@@ -149,7 +149,7 @@ def test_a_link_that_slows_down_for_a_step_shows_there_and_in_the_report(emu, st
     fault = ("--fault", "link 1-2 slow 0.25 from step 2 to 2")
     done = emu(*RUN, "--pace", "2000", "--pace-compute", "off", *fault, steps)
     assert done.code == 0, done.err
-    assert sum(by_step(done.out)[:2]) >= 40 + 150  # 40 and 160, less what has passed before; the first one may have ended late
+    assert sum(by_step(done.out)[:2]) >= 40 + 150  # 40 and 160, less what has passed before; the first one may have ended lazy
     assert "link 1-2 has 0.25 of its speed" in done.out
     assert "paced           x 2000: " in done.out
     (report,) = emu(*RUN, *fault, "--json", steps).json  # the same without a clock

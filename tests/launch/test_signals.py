@@ -9,10 +9,10 @@ import pytest
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals are those of POSIX")
 BEGIN = """
 import os, signal, sys, time
-from launch.keeper import TerminationSignal, listen
+from launch.supervisor import TerminationSignal, install_signal_handlers
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
-listen()
+install_signal_handlers()
 """
 IGNORED = """
 class Falls:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from emu.backend.rank.count import Count
+from emu.backend.rank.operator_counter import OperatorCounter
 from emu.model.model import MODELS
 from emu.model.operator import Amount, Cut, Tokens
 from emu.model.parts.attention_block import LatentAttention, LatentSizes
@@ -149,7 +149,7 @@ def test_the_operators_of_a_block_are_what_runs(c, capacity, shared):
             kept[t.untyped_storage()._cdata] = t.untyped_storage()
         return t
 
-    with Count(seen.append):
+    with OperatorCounter(seen.append):
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
             out = one(x)
         forward = len(seen)

@@ -5,7 +5,7 @@ import pytest
 from emu.errors import InputError
 from emu.model.model import MODELS
 from emu.model.operator import Tokens, outputs_kept
-from emu.model.plan.plan_checks import check_fits
+from emu.model.plan.plan_checks import check_fits_model
 from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack import parse_stack
 from tests.model.generate.executed import compared
@@ -49,4 +49,4 @@ def test_a_generated_step_works_out_again_what_real_ranks_do(words):
 def test_it_is_refused_where_nobody_knows_what_is_kept(words, stack, said):
     plan = parse_plan(f"{words},recompute=ops", global_batch=8, seq=64)
     with pytest.raises(InputError, match=said):
-        check_fits(plan, LLAMA, parse_stack(stack))
+        check_fits_model(plan, LLAMA, parse_stack(stack))

@@ -9,7 +9,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional
 
-from emu.backend.rank.count import Count, Operator
+from emu.backend.rank.operator_counter import Operator, OperatorCounter
 from emu.model.model import ARCHITECTURES, Model
 from emu.model.operator import Amount, ModelOperator, Tokens
 from emu.model.parts.token_routing import set_balance
@@ -85,7 +85,7 @@ def _passes(module: nn.Module, tokens: torch.Tensor) -> tuple[list[Operator], li
         return t
 
     seen: list[Operator] = []
-    with Count(seen.append):
+    with OperatorCounter(seen.append):
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
             given, wanted = tokens[:, :-1], tokens[:, 1:].flatten()
             forward = len(seen)

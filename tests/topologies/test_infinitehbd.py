@@ -11,8 +11,10 @@ from emu.study.timing import CollectiveJob, time_collective
 from emu.topology.catalogue import build_topology, read_topology
 from launch.papers.infinitehbd.counts import fibre_neighbours
 from tests.topologies import counted
+from topologies.infinitehbd.gpu_rings import settings
+from topologies.infinitehbd.ocstrx_bundles import bundles, states
 from topologies.infinitehbd.ocstrx_plan import OcstrxPlan, OcstrxRates
-from topologies.infinitehbd.orchestration import bundles, deploy, orchestrate, settings, states
+from topologies.infinitehbd.orchestration import deploy, orchestrate
 
 
 def plan(dims=(1, 8, 1, 4), k=2, tp=4, closed=True, powers=False):

@@ -13,16 +13,9 @@ from emu.collective.operation import operation
 from emu.errors import InputError
 from emu.study.timing import CollectiveJob, time_collective
 from emu.topology.catalogue import build_topology, read_topology
+from topologies.infinitehbd.ocstrx_bundles import LOOPBACK, blocked_distance, bundle, bundles, fibres, states
 from topologies.infinitehbd.ocstrx_plan import OcstrxPlan, OcstrxRates
-from topologies.infinitehbd.orchestration import (
-    LOOPBACK,
-    blocked_distance,
-    bundle,
-    bundles,
-    components,
-    fibres,
-    states,
-)
+from topologies.infinitehbd.orchestration import components
 
 
 def plan(dims=(1, 8, 1, 4), k=2, tp=4, closed=True, powers=False):

@@ -6,8 +6,9 @@ import networkx as nx
 import numpy as np
 import pytest
 
+from topologies.infinitehbd.ocstrx_bundles import fibres
 from topologies.infinitehbd.ocstrx_plan import OcstrxPlan, OcstrxRates
-from topologies.infinitehbd.orchestration import cross_tor, deploy, fibres, groups, orchestrate
+from topologies.infinitehbd.orchestration import choose_groups, cross_tor, deploy, orchestrate
 
 
 def plan(dims=(1, 8, 1, 4), k=2, tp=4, closed=True, powers=False):
@@ -21,8 +22,8 @@ def sound(p, faulty):
 def test_the_worked_example():
     p = plan((1, 4, 2, 4), 2, 8, closed=False)
     assert deploy(p).tolist() == [0, 2, 4, 6, 1, 3, 5, 7]
-    assert groups(p, sound(p, [3]), 0).tolist() == [[0, 2], [4, 6], [1, 5]]
-    assert groups(p, sound(p, [3]), 3).tolist() == [[0, 4], [1, 5]]  # its ToR, {2, 3}, is out as a whole
+    assert choose_groups(p, sound(p, [3]), 0).tolist() == [[0, 2], [4, 6], [1, 5]]
+    assert choose_groups(p, sound(p, [3]), 3).tolist() == [[0, 4], [1, 5]]  # its ToR, {2, 3}, is out as a whole
 
 
 def _random(rng):
@@ -36,7 +37,7 @@ def test_more_constraints_never_leave_room_for_more_groups():
     rng = np.random.default_rng(0)
     for _ in range(200):
         p, faulty = _random(rng)
-        sizes = [len(groups(p, sound(p, faulty), c)) for c in range(p.sublines + p.dims[0] + 1)]
+        sizes = [len(choose_groups(p, sound(p, faulty), c)) for c in range(p.sublines + p.dims[0] + 1)]
         assert sizes == sorted(sizes, reverse=True)
 
 
@@ -49,7 +50,7 @@ def test_groups_without_constraints_are_as_many_as_networkx_components_hold():
         graph = nx.MultiGraph(order[fibres(p)].tolist())
         graph.remove_nodes_from(faulty.tolist())
         parts = nx.connected_components(graph)
-        assert len(groups(p, sound(p, faulty), 0)) == sum(len(c) // p.m for c in parts)
+        assert len(choose_groups(p, sound(p, faulty), 0)) == sum(len(c) // p.m for c in parts)
 
 
 @pytest.mark.parametrize("closed", [True, False])
@@ -63,7 +64,7 @@ def test_no_choice_of_nodes_makes_more_groups(k, m, closed):
         works = rng.random(n) < rng.choice([0.5, 0.7, 0.9])
         graph = nx.Graph(fibres(p).tolist())
         rings = [set(nodes) for nodes in itertools.combinations(np.flatnonzero(works).tolist(), m) if _in_a_row(graph, nodes)]
-        assert len(groups(p, works, 0)) == _most(rings)
+        assert len(choose_groups(p, works, 0)) == _most(rings)
 
 
 def _in_a_row(graph, nodes):
@@ -85,7 +86,7 @@ def test_groups_are_of_sound_nodes_each_once_and_hold_the_constraints():
     for _ in range(60):
         p, faulty = _random(rng)
         most = p.sublines + p.dims[0]
-        found = groups(p, sound(p, faulty), most)
+        found = choose_groups(p, sound(p, faulty), most)
         assert np.unique(found).size == found.size
         assert not np.isin(found, faulty).any()
         assert not np.isin(found // p.tor, faulty // p.tor).any()  # a ToR with a fault is out as a whole
@@ -98,7 +99,7 @@ def test_groups_that_share_all_their_tors_come_first_p_in_a_row():
     rng = np.random.default_rng(3)
     for _ in range(60):
         p, faulty = _random(rng)
-        if not len(groups(p, sound(p, faulty), 0)):
+        if not len(choose_groups(p, sound(p, faulty), 0)):
             continue
         tors = (orchestrate(p, faulty, 0) // p.tor).tolist()
         shared = [tors.count(group) == p.tor for group in tors]
@@ -110,7 +111,7 @@ def test_groups_that_share_all_their_tors_come_first_p_in_a_row():
 def test_a_job_gets_what_it_asks_and_the_largest_what_there_is():
     p = plan((4, 8, 2, 8), 3, 32)
     faulty = np.array([3, 17, 18, 40])
-    most = len(groups(p, sound(p, faulty), 0))
+    most = len(choose_groups(p, sound(p, faulty), 0))
     assert len(orchestrate(p, faulty, 0)) == most
     assert len(orchestrate(p, faulty, 32 * (most - 3))) == most - 3
     assert cross_tor(p, orchestrate(p, faulty, 32 * 6)) == 0.0 < cross_tor(p, orchestrate(p, faulty, 0))

@@ -15,7 +15,7 @@ from emu.study.live.faulty_job import time_faulty_job
 from emu.topology.catalogue import TOPOLOGIES, build_topology
 from emu.topology.fault_injection.fault import Fault, check_faults, nic_of, parse_fault
 from emu.topology.fault_injection.machine_state import events_of, lost_ranks, machine_state, repair_action
-from emu.topology.placement import order
+from emu.topology.placement import npu_order
 
 MOST_NODES = 60  # of an example that is taken
 FEW = 6  # pairs of each system that are drawn where not all are taken
@@ -29,7 +29,7 @@ build = cache(build_topology)
 def survivor(line):
     """The largest job that links join and that survives the loss of its first NPU, of two ranks at least; 0: there is none."""
     topology = build(line)
-    room = order(topology)
+    room = npu_order(topology)
     part = components(topology.n_nodes, topology.links.src, topology.links.dst)
     lost = parse_fault(f"npu {room[0]} at step 1")
     for ranks in range(int((part[room] == part[room[0]]).cumprod().sum()), 1, -1):
@@ -46,7 +46,7 @@ def systems():
         lines = [":".join(filter(None, (name, example))) for example in blueprint.examples]
         small = [line for line in lines if build(line).n_nodes <= MOST_NODES]
         spared = [line for line in small if survivor(line)]
-        found += sorted(spared, key=lambda line: (survivor(line) < len(order(build(line))), build(line).n_nodes))[:1]
+        found += sorted(spared, key=lambda line: (survivor(line) < len(npu_order(build(line))), build(line).n_nodes))[:1]
     return found
 
 
@@ -62,7 +62,7 @@ def on(line, faults, ranks):
 def parts(topology):
     """Return parts of each kind: NPUs, NICs, and of each tier links and switches; of the first NPU its own ones too."""
     links, n = topology.links, topology.n_npus
-    room = [int(npu) for npu in order(topology)]
+    room = [int(npu) for npu in npu_order(topology)]
     texts = [f"npu {npu}" for npu in (room[0], room[1], room[-1])]
     texts += [f"nic {npu}" for npu in (room[0], room[-1]) if _has_nic(topology, npu)]
     texts += [f"switch {topology.n_nodes - 1}"] * (topology.n_nodes > n)  # a backup NPU where a system has some
@@ -122,7 +122,7 @@ def has_room(line, faults, ranks):
     nodes, _ = failed_of(topology, faults)
     left = working(topology, faults)
     part = components(topology.n_nodes, topology.links.src[left], topology.links.dst[left])
-    for one in np.unique(part[order(topology)]):
+    for one in np.unique(part[npu_order(topology)]):
         away = {*np.flatnonzero(part != one).tolist(), *nodes} & set(range(topology.n_npus))
         placed = by_rule(topology, ranks, sorted(away))
         if len(placed) == ranks and not set(placed.tolist()) & nodes and (part[placed] == one).all():
@@ -132,7 +132,7 @@ def has_room(line, faults, ranks):
 
 def by_rule(topology, ranks, away):
     """The NPUs of a job; of a system that has groups and no placement of its own those of a group of so many, if any."""
-    if topology.placer is None and topology.grouper is not None:
+    if topology.placer is None and topology.usable_counter is not None:
         blocks = np.arange(topology.n_npus // ranks * ranks).reshape(-1, ranks)
         return blocks[~np.isin(blocks, away).any(axis=1)][:1].ravel()
     try:
@@ -243,7 +243,7 @@ def quick():
 
 
 def test_the_systems_have_all_families_that_say_how_they_mend_themselves():
-    families = {name.partition(":")[0] for name, blueprint in TOPOLOGIES if build(blueprint.example).mender is not None}
+    families = {name.partition(":")[0] for name, blueprint in TOPOLOGIES if build(blueprint.example).fault_handler is not None}
     assert families <= {line.partition(":")[0] for line in systems()}
     assert len(families) >= 5
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from emu.collective.schedule import Translations
-from emu.fabric.job_symmetry import move, powers_of
+from emu.fabric.job_symmetry import image_of, powers_of
 from emu.topology.catalogue import TOPOLOGIES, build_topology
 from emu.topology.paths.spray import shares_kept
 from emu.topology.topology import CHANNELS
@@ -21,7 +21,7 @@ def translating(topology):
 
 def moves_of(topology, keeps):
     """Return the moves of a topology's symmetry that keep something."""
-    return [move(topology, power) for power in powers_of(topology, np.arange(topology.n_npus), keeps)]
+    return [image_of(topology, power) for power in powers_of(topology, np.arange(topology.n_npus), keeps)]
 
 
 LINES = [":".join(filter(None, (name, example))) for name, blueprint in TOPOLOGIES for example in blueprint.examples]

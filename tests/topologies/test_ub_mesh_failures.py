@@ -75,7 +75,7 @@ def test_all_hear_of_a_failed_cable_directly_and_none_before_a_notice_can_be_the
     graph = nx.Graph(cables)
     for ends in cables[::61]:
         cable = (min(ends), max(ends))
-        told = topology.mender(topology, FailedParts((), (cable,)), topology.n_npus, FailedParts())
+        told = topology.fault_handler(topology, FailedParts((), (cable,)), topology.n_npus, FailedParts())
         left = nx.restricted_view(graph, [], [cable])
         depth = nx.multi_source_dijkstra_path_length(left, set(cable))
         farthest = max(depth[npu] for npu in range(topology.n_npus))

@@ -115,7 +115,7 @@ def test_one_channel_of_a_rack_goes_x_then_y_on_one_lane_whatever_the_strategy(g
 def test_at_once_on_two_channels_loads_links_as_the_multi_path_all_to_all_does():
     """The halves that it sends by X and by Y first (5.1, Figure 14(a))."""
     rack = build_topology("ub-mesh:rack:route=multipath")
-    multipath = algorithm("all_to_all", "multipath").stored((8, 8)).expand()
+    multipath = algorithm("all_to_all", "multipath").compact_schedule((8, 8)).expand()
     by_hand = rack.routes(multipath.src, multipath.dst, multipath.channel)
     src, dst = np.array(list(itertools.permutations(range(64), 2))).T
     halves = [rack.routes(src, dst, np.full(len(src), channel)) for channel in (0, 1)]

@@ -101,5 +101,5 @@ def test_digests_tell_topologies_apart():
 
 def test_nodes_without_names_are_called_by_kind_and_number():
     topology = _made(1, 2)
-    assert [topology.call(node) for node in range(2)] == ["NPU 0", "switch 1"]
-    assert replace(topology, names="ab".__getitem__).call(1) == "b"
+    assert [topology.node_name(node) for node in range(2)] == ["NPU 0", "switch 1"]
+    assert replace(topology, names="ab".__getitem__).node_name(1) == "b"

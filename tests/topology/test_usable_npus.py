@@ -8,7 +8,7 @@ import pytest
 
 from emu.errors import InputError
 from emu.topology.catalogue import TOPOLOGIES, build_topology
-from emu.topology.usable_npus import in_blocks, in_units, in_whole_units, usable_npus
+from emu.topology.usable_npus import usable_in_blocks, usable_in_healthy_units, usable_npus, usable_within_units
 
 EXAMPLES = [f"{name}:{settings}" if settings else name for name, known in TOPOLOGIES for settings in known.examples[:2]]
 
@@ -32,23 +32,23 @@ def test_a_unit_holds_as_many_whole_groups_as_its_working_npus_make():
     faulty = states(6 * 12, 50, rate=0.2)
     for group in (1, 2, 5, 12):
         by_hand = [sum((12 - sum(unit)) // group * group for unit in state.reshape(6, 12)) for state in faulty]
-        assert in_units("x", 12, group, faulty).tolist() == by_hand
+        assert usable_within_units("x", 12, group, faulty).tolist() == by_hand
 
 
 def test_a_group_of_several_units_takes_those_without_a_fault():
     faulty = np.zeros((2, 40), np.bool_)
     faulty[1, [3, 25]] = True
-    assert in_units("x", 10, 20, faulty).tolist() == [40, 20]
-    assert in_whole_units("x", 10, 5, faulty).tolist() == [40, 20]
-    assert in_blocks("x", 8, faulty).tolist() == [40, 24]
+    assert usable_within_units("x", 10, 20, faulty).tolist() == [40, 20]
+    assert usable_in_healthy_units("x", 10, 5, faulty).tolist() == [40, 20]
+    assert usable_in_blocks("x", 8, faulty).tolist() == [40, 24]
 
 
 def test_a_group_that_no_part_can_hold_is_refused():
     nothing = np.zeros((1, 40), np.bool_)
     with pytest.raises(InputError, match="x: NPUs of a group must be at most 10, or a multiple of it, got 15"):
-        in_units("x", 10, 15, nothing)
+        usable_within_units("x", 10, 15, nothing)
     with pytest.raises(InputError, match="x: NPUs of a group must be a divisor of 40"):
-        in_blocks("x", 15, nothing)
+        usable_in_blocks("x", 15, nothing)
     with pytest.raises(InputError, match=r"nvl:36: NPUs of a group must be 1..36, got 64; take a smaller group"):
         usable_npus(build_topology("nvl:36"), 64, np.zeros((1, 36), np.bool_))
     with pytest.raises(InputError, match="infinitehbd: NPUs of a group must be a multiple of 4, the GPUs of a node, or fewer"):

@@ -76,7 +76,7 @@ def trace_of(*roles, role_of_rank=(0, 0), groups=(WORLD,), group_of=None, meta=(
 
 def replay(trace, choice, topology, device=DEVICE, dtype="float32", *, every_rank=False):
     laying = TraceLayout(trace, choice, topology, device, dtype)
-    return laying.build_graph(None if every_rank else laying.domain())
+    return laying.build_graph(None if every_rank else laying.job_orbits())
 
 
 def replayed(trace, topology=None, dtype="float32", device=DEVICE, **more):

@@ -87,8 +87,8 @@ def test_what_the_times_rest_on_is_said():
     assert "launching an operator takes 0 s" in said
     assert "fitted on 17 runs" in " ".join(replace(DEVICE, fitted_on="17 runs").assumptions)
     slower = "computation is 0.97% slower on the slowest of 32 NPUs than on the slowest of 8"
-    assert slower in " ".join(DEVICE.over(32).assumptions)
-    assert not any("slowest" in each for each in DEVICE.over(8).assumptions)
+    assert slower in " ".join(DEVICE.for_ranks(32).assumptions)
+    assert not any("slowest" in each for each in DEVICE.for_ranks(8).assumptions)
 
 
 def test_attention_is_said_to_be_measured_of_the_kernel_that_was_and_of_no_other():
@@ -178,14 +178,14 @@ def test_the_counted_flops_are_the_same_under_a_causal_mask(words):
 def test_computation_takes_as_long_as_on_the_slowest_of_the_npus(words, ranks, later):
     """Expected largest of n normal draws by Harter, Biometrika 48 (1961), table 1, less that of the 8 NPUs of a node."""
     events = words.events(words.compute(flops=1e9), words.compute(bytes=10**9), words.collective(8))
-    grown = replace(DEVICE, spread=0.03).over(ranks).seconds(events, "float32")
+    grown = replace(DEVICE, spread=0.03).for_ranks(ranks).seconds(events, "float32")
     assert grown == pytest.approx(DEVICE.seconds(events, "float32") * (1 + 0.03 * later), rel=2e-6)
 
 
 @pytest.mark.parametrize("ranks", [16, 512])
 def test_the_slowest_of_random_npus_is_as_slow_as_is_expected(words, ranks):
     events, draws = words.events(words.compute(flops=1e9)), np.random.default_rng(1).normal(1, 0.02, (20_000, ranks))
-    slower = replace(DEVICE, spread=0.02).over(ranks).seconds(events, "float32") / DEVICE.seconds(events, "float32")
+    slower = replace(DEVICE, spread=0.02).for_ranks(ranks).seconds(events, "float32") / DEVICE.seconds(events, "float32")
     of_a_node = draws[:, :8].max(axis=1).mean()
     assert slower[0] - 1 == pytest.approx(draws.max(axis=1).mean() - of_a_node, abs=3e-4)
 

@@ -5,13 +5,13 @@ import torch.distributed as dist
 from torch import nn
 
 from emu.backend.rank.record import Recording
-from emu.cluster.threads.threads import Threads
-from emu.trace.steps import has_steps, is_whole, with_steps
+from emu.cluster.threads.threads import ThreadRanks
+from emu.trace.steps import has_steps, is_whole_script, with_steps
 
 
 def record(program):
     recording = Recording(2)
-    Threads(2, recording=recording).run(program)
+    ThreadRanks(2, recording=recording).run(program)
     return recording.trace((("script", "a.py"),))
 
 
@@ -32,7 +32,7 @@ def test_a_trace_with_steps_stays_as_it_is():
     trace = record(program)
     assert has_steps(trace)
     assert with_steps(trace) is trace
-    assert not is_whole(trace)
+    assert not is_whole_script(trace)
 
 
 def test_without_a_step_all_that_ran_is_the_only_one():
@@ -40,7 +40,7 @@ def test_without_a_step_all_that_ran_is_the_only_one():
     whole = with_steps(trace)
     assert not has_steps(trace)
     assert has_steps(whole)
-    assert is_whole(whole)
+    assert is_whole_script(whole)
     assert dict(whole.meta)["script"] == "a.py"
     for rank in range(2):
         before, after = trace.events_of(rank), whole.events_of(rank)

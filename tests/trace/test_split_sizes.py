@@ -5,9 +5,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from emu.backend.rank.count import pause_counting
+from emu.backend.rank.operator_counter import pause_counting
 from emu.backend.rank.record import Recording
-from emu.cluster.threads.threads import Threads
+from emu.cluster.threads.threads import ThreadRanks
 from emu.collective.algorithm import ALGORITHMS, Choice, algorithm, schedule
 from emu.errors import InputError
 from emu.fabric.run import run_graph
@@ -29,7 +29,7 @@ def ragged(n, seed=0):
 
 def recorded(program, n, choice=None):
     recording = Recording(n)
-    Threads(n, choice, recording).run(program)
+    ThreadRanks(n, choice, recording).run(program)
     return with_steps(recording.trace())
 
 

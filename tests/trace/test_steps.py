@@ -63,6 +63,10 @@ def test_the_order_of_work_and_every_amount_of_it_counts(words):
         assert equal_steps(trace_of(words.events(*first, *other))) == ((2,), (1,)), change
     again = [{**r, "step": 2, "instance": r.get("instance", 0) + 2, "waits": (0,)} for r in first]
     assert equal_steps(trace_of(words.events(*first, *again))) == ((1, 2),)
+    given, exchanged = ({"name": "all_to_all", "splits": splits} for splits in ((3, 5), (5, 3)))
+    other = [{**r, **(exchanged if i == 1 else {}), "step": 2} for i, r in enumerate(first)]
+    first_given = [{**r, **(given if i == 1 else {})} for i, r in enumerate(first)]
+    assert equal_steps(trace_of(words.events(*first_given, *other))) == ((2,), (1,))
     turned = [{**first[i], "step": 2} for i in (2, 3, 0, 1)]
     assert equal_steps(trace_of(words.events(*first, *turned))) == ((2,), (1,))
 

@@ -56,21 +56,21 @@ def route(plan: HpnPlan, src: I64, dst: I64, key: I64) -> Routes:
 
 
 def spray_of(plan: HpnPlan) -> Spray:
-    """Return the rule by which each message is split over all the ways of its pair."""
+    """Return the rule by which each message is split evenly over all equal paths of its pair."""
     most = 2 * prod(_radices(plan))
-    return Spray(most, ways_by_number(partial(_count_ways, plan), partial(_way, plan)), most)
+    return Spray(most, ways_by_number(partial(_count_paths, plan), partial(_route_by_number, plan)), most)
 
 
 def _radices(plan: HpnPlan) -> tuple[int, int, int, int]:
-    """Return the number of ways at a ToR, down from an Agg, up from an Agg, and from a Core; 1 where it has no choice."""
+    """Return how many equal links a message chooses from at a ToR, down from an Agg, up from an Agg, and from a Core."""
     if not plan.tier2:
         return (1, 1, 1, 1)
     cores = (plan.up, 1 if plan.fixed else plan.share) if plan.tier3 else (1, 1)
     return (plan.uplinks, plan.parallel * (1 + (plan.joins == "all")), *cores)
 
 
-def _count_ways(plan: HpnPlan, src: I64, dst: I64) -> I64:
-    """Return [P] the number of ways of each pair: over both ports, and over the switches that its messages cross."""
+def _count_paths(plan: HpnPlan, src: I64, dst: I64) -> I64:
+    """Return [P] the number of equal paths of each pair: over both ports of a NIC, and over all switches."""
     inside, mate = _relay(plan, src, dst)
     tor, goal = plan.tor_of(mate, 0), plan.tor_of(dst, 0)
     tor_ways, down_ways, agg_ways, core_ways = _radices(plan)
@@ -78,8 +78,8 @@ def _count_ways(plan: HpnPlan, src: I64, dst: I64) -> I64:
     return np.where(inside, 1, 2 * np.where(tor != goal, tor_ways * down_ways * above, 1))
 
 
-def _way(plan: HpnPlan, src: I64, dst: I64, way: I64) -> Routes:
-    """Return the route of each pair with the number `way` among its ways; consecutive ones take the ports in turn."""
+def _route_by_number(plan: HpnPlan, src: I64, dst: I64, way: I64) -> Routes:
+    """Return the route of each pair along its path number `way`; paths of consecutive numbers take the two ports in turn."""
     rest, port = np.divmod(way, 2)
     digits = {}
     for where, count in zip((_TOR, _DOWN, _AGG, _CORE), _radices(plan), strict=True):

@@ -81,12 +81,12 @@ class HpnPlan:
 
     @property
     def relays(self) -> bool:
-        """True if messages to another rail go by NVLink first."""
+        """True if messages to a GPU of another rail first go by NVLink to a GPU of that rail."""
         return self.by_rail and self.sizes[3] > 1 and self.cross_rail == "nvlink"
 
     @property
     def sets(self) -> int:
-        """The number of pairs of ToRs in a segment."""
+        """The number of pairs of ToRs in a segment, one pair for each rail."""
         return self.sizes[3] if self.by_rail else 1
 
     @property
@@ -106,7 +106,7 @@ class HpnPlan:
 
     @cached_property
     def share(self) -> int:
-        """The number of ports of a Core for each pod."""
+        """The number of ports that a Core has for each pod."""
         return max(s for s in range(1, _PORTS // self.sizes[0] + 1) if self.aggs * self.up % s == 0)
 
     @property
@@ -116,7 +116,7 @@ class HpnPlan:
 
     @property
     def active(self) -> int:
-        """The number of hosts that take jobs, without backup hosts."""
+        """The number of hosts on which jobs run, without backup hosts."""
         return prod(self.sizes[:3])
 
     @property
@@ -131,7 +131,7 @@ class HpnPlan:
 
     @property
     def tors(self) -> int:
-        """The number of ToRs of all segments."""
+        """The number of ToR switches (top of rack) of all segments of all pods, in both planes."""
         return self.segments * self.sets * 2
 
     @property
@@ -162,7 +162,7 @@ class HpnPlan:
         return self.npus, 2 * self.npus, upward, self.tier2 * self.up if self.tier3 else 0
 
     def segment_of(self, host: ArrayLike) -> I64:
-        """Return the segment of each host, counted over all pods."""
+        """Return the number of the segment of each host; segments are counted over all pods."""
         number = np.asarray(host, np.int64)
         late = (number - self.active) // max(1, self.backup)
         return np.where(number < self.active, number // self.sizes[2], late)
@@ -224,7 +224,7 @@ def hpn_invariants(plan: HpnPlan) -> Invariants:
 
 
 def _diameter(plan: HpnPlan) -> int:
-    """Return the number of links on a shortest path between the two GPUs farthest apart."""
+    """Return the number of links on a shortest path between the two GPUs farthest apart, as the settings imply it."""
     pods, segments, hosts, rails = plan.sizes
     if pods > 1:
         return 6

@@ -16,7 +16,7 @@ from emu.arrays import F64, I64
 from emu.topology.builders.wiring import Cables, fabric
 from emu.topology.catalogue import Build, one_of, planned, whole_number
 from emu.topology.fault_injection.machine_state import detour
-from emu.topology.topology import Box, Drawing, FailedParts, Repair, Topology, check_link_count, frames
+from emu.topology.topology import Box, Drawing, FailedParts, Reaction, Topology, check_link_count, frames
 from emu.units import format_bandwidth, format_time, seconds
 from topologies.hpn.hash_routing import route, spray_of
 from topologies.hpn.host_plan import HpnPlan, hpn_invariants
@@ -55,7 +55,7 @@ def _tors(plan: HpnPlan, pitch: float) -> F64:
 
 
 def _row(count: int, group: int, width: float, y: float) -> F64:
-    """Return the places of switches over the whole width, closer together within a group."""
+    """Return the positions of switches in a drawing, over the whole width and closer together within a group."""
     of, place = np.divmod(np.arange(count), group)
     share = (place + 0.5) / group - 0.5
     x = (of + 0.5 + 0.8 * share) * (width + _PITCH) / max(1, count // group) - _PITCH / 2
@@ -116,13 +116,13 @@ def build(plan: HpnPlan) -> Topology:
         placer=partial(place, plan),
         draw=partial(draw, plan),
         relays=True if plan.relays else None,
-        mender=partial(_repair, plan),
+        fault_handler=partial(_repair, plan),
         spray=spray_of(plan) if plan.route == "spray" else None,
     )
     return plan.rates.of(wired, plan.npus, plan.hosts)
 
 
-def _repair(plan: HpnPlan, whole: Topology, broken: FailedParts, ranks: int, was: FailedParts) -> Repair:
+def _repair(plan: HpnPlan, whole: Topology, broken: FailedParts, ranks: int, was: FailedParts) -> Reaction:
     """Return the reaction to failed parts: the other port of a NIC, or a backup host.
 
     The other port is used once BGP has withdrawn the route of a failed one (4.2). A repaired part serves again at once (9.3).
@@ -215,7 +215,7 @@ def _path_words(plan: HpnPlan) -> tuple[str, ...]:
 
 
 def _core(plan: HpnPlan) -> str:
-    """Return the sentence on how pods are joined."""
+    """Return the sentence of the assumptions on how pods are joined."""
     hashed = "each port forwards to a pod by one port of its own" if plan.fixed else "which hash a message once more"
     return f"{plan.tier3} Cores with {plan.share} ports for each pod (their number is not published), {hashed}"
 

@@ -2,7 +2,8 @@
 
 Source: Shou et al., InfiniteHBD: Building Datacenter-Scale High-Bandwidth Domain for LLM with Optical Circuit Switching
 Transceivers (SIGCOMM 2025). `ring_line` has the rings of the catalogue and their links, `binary` the wiring for all-to-all
-(appendix G), `ocstrx_plan` the sizes of both. `orchestration` sets OCSTrx to make rings around faults.
+(appendix G), `ocstrx_plan` the sizes of both. `orchestration` chooses the nodes of rings around faults, `ocstrx_bundles` has
+the fibres and the states that join two nodes, `gpu_rings` the GPUs of a ring in order.
 """
 
 from topologies.infinitehbd import binary, ring_line

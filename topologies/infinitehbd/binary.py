@@ -16,10 +16,10 @@ from emu.topology.builders.route_parts import join, link_if
 from emu.topology.builders.wiring import Cables
 from emu.topology.catalogue import Count, Invariants, Latency, topology
 from emu.topology.topology import Circuits, Routes, Topology, check_link_count
-from emu.topology.usable_npus import in_blocks
+from emu.topology.usable_npus import usable_in_blocks
 from emu.units import format_time, seconds
+from topologies.infinitehbd.ocstrx_bundles import LOOPBACK, bundle, bundles, states
 from topologies.infinitehbd.ocstrx_plan import TURN, OcstrxPlan, OcstrxRates
-from topologies.infinitehbd.orchestration import LOOPBACK, bundle, bundles, states
 from topologies.infinitehbd.ring_line import SOURCE, with_dcn
 
 
@@ -71,7 +71,7 @@ def binary(nodes: Count, gpus: Count = 4, k: Count = 4, reconfiguration: Latency
         _rules(plan, reconfiguration),
         router=partial(_route, plan),
         circuits=Circuits(partial(_needs, plan), reconfiguration),
-        grouper=partial(in_blocks, plan.name),
+        usable_counter=partial(usable_in_blocks, plan.name),
     )
 
 
@@ -113,7 +113,7 @@ class _Walk(NamedTuple):
         return column(ahead.ravel() % gpus, np.int64).reshape(ahead.shape)
 
     def links(self, gpus: int) -> I64:
-        """Return [P, R] the links of each message; -1 for no link."""
+        """Return [P, R] the links by which each of P messages walks over the R GPUs of a node; -1 for no link."""
         nth = np.arange(gpus)
         link = 2 * (self.node[:, None] * gpus + self.by(nth, gpus)) + ~self.up[:, None]
         return link_if(nth < self.hops[:, None], link)
@@ -136,8 +136,8 @@ class _HbdPaths(NamedTuple):
     ends: tuple[tuple[I64, I64], tuple[I64, I64]]  # the bundle that is lit and its state, on either node
 
 
-def _way(plan: OcstrxPlan, src: I64, dst: I64, key: I64) -> _HbdPaths:
-    """Return the paths of messages.
+def _paths_over_fibres(plan: OcstrxPlan, src: I64, dst: I64, key: I64) -> _HbdPaths:
+    """Return the paths of messages between GPUs over lit fibres.
 
     Of the two lanes of a bundle that is lit, a message takes the one with fewer GPUs on the way; within a node it goes the
     shorter way.
@@ -169,7 +169,7 @@ def _route(plan: OcstrxPlan, src: I64, dst: I64, key: I64) -> Routes:
 
     Over the DCN if there is no fibre, or an end is its switch.
     """
-    way = _way(plan, src, dst, key)
+    way = _paths_over_fibres(plan, src, dst, key)
     differ, low = way.out.node ^ way.into.node, np.minimum(way.out.node, way.into.node)
     bit = np.frexp(np.where(way.joined, differ, 1))[1].astype(np.int64) - 1
     nth = bit * (plan.nodes // 2) + (low >> bit + 1 << bit | low & (1 << bit) - 1)
@@ -189,7 +189,7 @@ def _route(plan: OcstrxPlan, src: I64, dst: I64, key: I64) -> Routes:
 
 def _needs(plan: OcstrxPlan, src: I64, dst: I64, key: I64) -> tuple[I64, I64]:
     """Return [P, 2K] the transceiver bundles that each message needs (-1: none), and [P, 2K] their states."""
-    way, which = _way(plan, src, dst, key), bundles(plan)
+    way, which = _paths_over_fibres(plan, src, dst, key), bundles(plan)
     switches, wanted = [], []
     for walk, (lit, state) in zip((way.out, way.into), way.ends, strict=True):
         on = way.joined[:, None] & (which == lit[:, None])

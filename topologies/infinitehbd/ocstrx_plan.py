@@ -94,12 +94,12 @@ class OcstrxPlan:
 
     @property
     def m(self) -> int:
-        """The number of nodes of a TP group."""
+        """The number of nodes of a TP group: its GPUs divided by those of a node."""
         return self.tp // self.gpus
 
     @property
     def subline(self) -> int:
-        """The number of nodes of a sub-line, l: those with equal places in their ToRs, within a domain."""
+        """The number of nodes of a sub-line, l: nodes with the same position under their ToRs, within a domain."""
         return self.dims[1]
 
     @property

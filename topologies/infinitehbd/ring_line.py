@@ -7,7 +7,7 @@ its ring, cable n R + i from GPU i to the DCN. Letters: P pairs, q places in the
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,20 +16,22 @@ from emu.topology.builders.route_parts import join, link_if
 from emu.topology.builders.wiring import Cables, wire
 from emu.topology.catalogue import Count, Dims, Invariants, Latency, planned
 from emu.topology.fault_injection.machine_state import detour, rows_of
-from emu.topology.placement import whole_units
+from emu.topology.placement import healthy_units
 from emu.topology.removal import remove_parts
-from emu.topology.topology import FailedParts, Repair, Routes, Topology, check_link_count
+from emu.topology.topology import FailedParts, Reaction, Routes, Topology, check_link_count
 from emu.units import format_bandwidth, format_time, seconds
+from topologies.infinitehbd.gpu_rings import rings
+from topologies.infinitehbd.ocstrx_bundles import blocked_distance, bundles, fibres
 from topologies.infinitehbd.ocstrx_plan import OCSTRX, TURN, All, Nodes, OcstrxPlan, OcstrxRates, Taper, draw
-from topologies.infinitehbd.orchestration import blocked_distance, bundles, fibres, orchestrate, rings, usable_gpus
+from topologies.infinitehbd.orchestration import orchestrate, usable_gpus
 
 TIERS = ("copper", "loopback", "fibre", "DCN", "uplink of a ToR")
 
 
 def _ring_of(plan: OcstrxPlan, joined: int, place: I64) -> tuple[I64, I64]:
-    """Return the first place and the size of the ring of each place [P] in the order of the rings.
+    """Return, for each position [P] of the line, the first position and the size of its ring.
 
-    The first `joined` places are on rings of t GPUs, each other place is on a ring of its node.
+    The first `joined` positions are on rings of t GPUs; each other position is on a ring within its own node.
     """
     size = np.where(place < joined, plan.tp, plan.gpus)
     first = np.where(place < joined, 0, joined)
@@ -93,21 +95,21 @@ def build(plan: OcstrxPlan, faulty: tuple[int, ...], job: int, groups: I64 | Non
         np.where(by < 0, 2, np.isin(by, bundles(plan))),
         _rules(plan, len(faulty), len(groups)),
         router=partial(_route, plan, np.argsort(order), joined),
-        placer=partial(whole_units, order[:joined].reshape(-1, plan.tp)),  # more rings would be another configuration
-        grouper=partial(usable_gpus, plan),
-        mender=partial(_repair, plan, lambda nodes: build(plan, tuple(sorted({*faulty, *nodes})), job)),
+        placer=partial(healthy_units, order[:joined].reshape(-1, plan.tp)),  # more rings would be another configuration
+        usable_counter=partial(usable_gpus, plan),  # it lays rings anew around the faults of each state, whatever is lit here
+        fault_handler=partial(_repair, plan, lambda nodes: build(plan, tuple(sorted({*faulty, *nodes})), job)),
     )
 
 
 _Light = Callable[[Sequence[int]], Topology]  # returns the topology of the rings around more faulty nodes
 
 
-def _repair(plan: OcstrxPlan, light: _Light, whole: Topology, broken: FailedParts, ranks: int, was: FailedParts) -> Repair:
+def _repair(plan: OcstrxPlan, light: _Light, whole: Topology, broken: FailedParts, ranks: int, was: FailedParts) -> Reaction:
     """Return the reaction to failed parts: longer fibres bypass a node of the job with a failed GPU (InfiniteHBD 4.2).
 
     The rings are lit again for that. A link that fails leaves the rings as they are: its two GPUs talk over the DCN.
     """
-    now, before = (_passed(plan, whole, each, ranks) for each in (broken, was))
+    now, before = (_nodes_to_bypass(plan, whole, each, ranks) for each in (broken, was))
     rings, were = (_lit_around(light, whole, passed) for passed in (now, before))
     if now:
         nodes = [n for n in broken.nodes if n >= plan.npus]
@@ -115,18 +117,22 @@ def _repair(plan: OcstrxPlan, light: _Light, whole: Topology, broken: FailedPart
     else:
         left = detour(whole, broken, ranks).topology
     if np.array_equal(rings.place(ranks), were.place(ranks)):
-        return Repair(left, 0, "the rings of the job stay as they are; GPUs of a failed link talk over the DCN (4.3)")
+        return Reaction(left, 0, "the rings of the job stay as they are; GPUs of a failed link talk over the DCN (4.3)")
     took = format_time(seconds(plan.turn_fs))
-    return Repair(left, plan.turn_fs, f"fibres pass the node, as OCSTrx light other rings in {took} (60 to 80 us, 4.2 and 5.1)")
+    told = f"fibres pass the node, as OCSTrx light other rings in {took} (60 to 80 us, 4.2 and 5.1)"
+    return Reaction(left, plan.turn_fs, told)
 
 
 def _lit_around(light: _Light, whole: Topology, nodes: tuple[int, ...]) -> Topology:
-    """Return the machine with rings activated around the given nodes; unchanged if there are none."""
+    """Return the machine with rings of light that bypass these nodes; unchanged if there are none."""
     return replace(light(nodes), name=f"{whole.name}, rings lit around node {'+'.join(map(str, nodes))}") if nodes else whole
 
 
-def _passed(plan: OcstrxPlan, whole: Topology, broken: FailedParts, ranks: int) -> tuple[int, ...]:
-    """Return the nodes that rings must bypass: those with a failed GPU, if any of them belongs to the job."""
+def _nodes_to_bypass(plan: OcstrxPlan, whole: Topology, broken: FailedParts, ranks: int) -> tuple[int, ...]:
+    """Return the nodes that rings must bypass: all with a failed GPU.
+
+    There are none if the job of `ranks` ranks runs on none of these nodes.
+    """
     failed = {node // plan.gpus for node in broken.nodes if node < plan.npus}
     return tuple(sorted(failed)) if failed & set((whole.place(ranks) // plan.gpus).tolist()) else ()
 
@@ -230,12 +236,17 @@ class RingSettings:
     taper: Taper = 0
 
 
-_Plan = tuple[OcstrxPlan, RingSettings]
+class _PlannedRings(NamedTuple):
+    """The sizes of a system, and the settings of the rings that a job has."""
+
+    plan: OcstrxPlan
+    settings: RingSettings
 
 
-def _invariants(lit: _Plan) -> Invariants:
+def _invariants(planned_rings: _PlannedRings) -> Invariants:
     """Return the invariants: every GPU has a link to each side and one to the DCN."""
-    npus, rates, tors = lit[0].npus, lit[0].rates, lit[0].tors if lit[0].taper else 0
+    plan = planned_rings.plan
+    npus, rates, tors = plan.npus, plan.rates, plan.tors if plan.taper else 0
     return Invariants(
         4 * npus + 2 * tors,
         3,
@@ -248,10 +259,10 @@ def _invariants(lit: _Plan) -> Invariants:
     )
 
 
-def _build(lit: _Plan) -> Topology:
+def _build(planned_rings: _PlannedRings) -> Topology:
     """Return the topology of a plan and the settings of its rings."""
-    plan, asked = lit
-    return build(plan, asked.faulty, asked.job)
+    plan, settings = planned_rings
+    return build(plan, settings.faulty, settings.job)
 
 
 @planned(
@@ -270,10 +281,10 @@ def _build(lit: _Plan) -> Topology:
     ),
     full=("", "dims=8x128x2x4", "dims=4x128x2x8", "dims=128x128x2x4", "dims=64x128x2x8"),
 )
-def ring(asked: RingSettings, rates: OcstrxRates) -> _Plan:
+def ring(asked: RingSettings, rates: OcstrxRates) -> _PlannedRings:
     """Join nodes by fibres to those up to K away on either side, lit as rings of TP GPUs around faults: the K-hop ring."""
     plan = OcstrxPlan("infinitehbd", asked.dims, asked.k, asked.tp, rates, turn_fs=asked.reconfiguration, taper=asked.taper)
-    return plan, asked
+    return _PlannedRings(plan, asked)
 
 
 @planned(
@@ -284,7 +295,8 @@ def ring(asked: RingSettings, rates: OcstrxRates) -> _Plan:
     examples=("dims=1x8x2x4,k=2,tp=16", "dims=1x4x2x4,tp=8,faulty=0+7", "dims=1x5x1x8,k=4,tp=40"),
     full=("", "dims=4x128x2x8"),
 )
-def line(asked: RingSettings, rates: OcstrxRates) -> _Plan:
+def line(asked: RingSettings, rates: OcstrxRates) -> _PlannedRings:
     """Join nodes as the K-hop ring does, but without the fibres from the last nodes to the first: the K-hop line."""
     turn, taper = asked.reconfiguration, asked.taper
-    return OcstrxPlan("infinitehbd:line", asked.dims, asked.k, asked.tp, rates, False, turn_fs=turn, taper=taper), asked
+    plan = OcstrxPlan("infinitehbd:line", asked.dims, asked.k, asked.tp, rates, False, turn_fs=turn, taper=taper)
+    return _PlannedRings(plan, asked)

@@ -66,8 +66,8 @@ def build_system(variant: str, route: Route, note: str, vcs: int, system: System
         partial(place, system),
         partial(_draw, system),
         symmetry=partial(shifts, system),
-        grouper=partial(several_jobs, system) if system.hardware.jobs == "several" else None,
-        mender=partial(repair_grid, system, partial(build_system, variant, route, note, vcs)),
+        usable_counter=partial(several_jobs, system) if system.hardware.jobs == "several" else None,
+        fault_handler=partial(repair_grid, system, partial(build_system, variant, route, note, vcs)),
     )
 
 
@@ -104,7 +104,7 @@ def _draw(system: System) -> Drawing:
 def system_invariants(
     system: System, diameter: int | None, bisection_Bps: float | None, *, shortest: bool = False
 ) -> Invariants:
-    """Return the invariants of a system."""
+    """Return the numbers that a built system must have, given its diameter and its bisection bandwidth."""
     m, n, B = system.m, system.n, system.hardware.bandwidth
     corner = 4 * n if m == 1 else 2 + 2 * n
     rate = (4 * n if m == 1 else 2 * n * (1 + system.hardware.k)) * B  # of a corner chip: all are where m is 1 or 2
@@ -168,7 +168,7 @@ def torus(m: Count, n: Count, nodes: Dims, hardware: Hardware) -> System:
 
 
 def _other_a(r: int) -> str:
-    """Return a hint in words: the values of the setting `a` with which r rails can join the nodes of a row all to all."""
+    """Return a phrase with the values of the setting `a` for which r rails can join the nodes of a row all to all."""
     sizes = (size for size in range(2, Hardware.radix // 2 + 1) if r % (size - 1) == 0 and size not in NONE)
     return "take " + ", ".join(f"a={r // (size - 1)} for {size} nodes" for size in sizes)
 

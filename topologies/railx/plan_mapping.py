@@ -65,7 +65,10 @@ class MappedSystem:
 
     @property
     def npu_of(self) -> I64:
-        """[ranks] The chip of each rank: ranks count the chips of a node, then the axes in their order."""
+        """[ranks] The chip of each rank without faults.
+
+        Ranks count the chips of a node first, then the axes in the order of AXES, the first axis fastest.
+        """
         named = (*self.axes[1], *self.axes[0])  # dims: Y's, X's, rows and columns of the mesh
         sizes = self.system.dims
         order = sorted(range(len(named)), key=lambda i: -AXES.index(named[i]))
@@ -73,11 +76,18 @@ class MappedSystem:
 
     @property
     def turns(self) -> bool:
-        """True if dimensions share rails."""
+        """True if several dimensions share rails, so that optical switches turn between them."""
         return any(group.shares for group in (*self.system.x, *self.system.y))
 
     def place(self, _: int, faulty: I64) -> I64:
-        """Return the NPU of each rank; ranks move up where chips are faulty."""
+        """Return the chip of each rank: the healthy chips in the order of `npu_of`.
+
+        Ranks move up where chips are faulty; the last ranks have none.
+
+        Args:
+            _: The number of ranks, which is not needed here.
+            faulty: The faulty chips.
+        """
         return self.npu_of[~np.isin(self.npu_of, faulty)]
 
 
@@ -95,8 +105,8 @@ def _build(mapped: MappedSystem) -> Topology:
     return replace(
         found,
         placer=mapped.place,
-        grouper=None,
-        mender=None,
+        usable_counter=None,
+        fault_handler=None,
         symmetry=found.symmetry if not mapped.turns else None,
         circuits=Circuits(partial(_needs, system), system.hardware.turning) if mapped.turns else None,
         assumptions=(*found.assumptions, *told),
@@ -104,7 +114,7 @@ def _build(mapped: MappedSystem) -> Topology:
 
 
 def _counted(mapped: MappedSystem) -> list[str]:
-    """Return the axes in the order in which ranks count them."""
+    """Return the axes of parallelism in the order in which ranks count them."""
     return sorted((*mapped.axes[0], *mapped.axes[1]), key=AXES.index)
 
 

@@ -15,7 +15,7 @@ from emu.errors import InputError, must_be
 from emu.topology.fault_injection.machine_state import detour
 from emu.topology.placement import without
 from emu.topology.removal import remove_parts
-from emu.topology.topology import FailedParts, Repair, Topology
+from emu.topology.topology import FailedParts, Reaction, Topology
 from emu.units import format_time, seconds
 from topologies.railx.rail_wiring import NAME, RailGroup, System, check, show_groups
 
@@ -85,12 +85,12 @@ def subnetworks(rows: int, columns: int, faults: I64) -> list[_Grid]:
     """
     faulty = np.zeros((rows, columns), np.bool_)
     faulty[tuple(faults.reshape(-1, 2).T)] = True
-    by_row = _alike(faulty)
-    by_column = [(across, along) for along, across in _alike(faulty.T)]
+    by_row = _grids_of_equal_rows(faulty)
+    by_column = [(across, along) for along, across in _grids_of_equal_rows(faulty.T)]
     return min(by_row, by_column, key=len)
 
 
-def _alike(faulty: Bool) -> list[_Grid]:
+def _grids_of_equal_rows(faulty: Bool) -> list[_Grid]:
     """Return grids for rows whose faults are in the same columns: these rows and all other columns."""
     patterns, of = np.unique(faulty, axis=0, return_inverse=True)
     found = [(np.flatnonzero(of.ravel() == i), np.flatnonzero(~pattern)) for i, pattern in enumerate(patterns)]
@@ -125,14 +125,14 @@ def _without_nodes(system: System, failed: I64) -> _Grid:
 
 
 def _chips(system: System, grid: _Grid) -> I64:
-    """Return the chips of a grid's nodes, by their numbers in the whole system."""
+    """Return the chips of the nodes of a smaller grid, by their numbers in the whole system."""
     nodes = (grid[0][:, None] * system.sizes[0] + grid[1]).ravel()
     return column(nodes[:, None] * system.m**2 + np.arange(system.m**2), np.int64)
 
 
 def repair_grid(
     system: System, built: Callable[[System], Topology], whole: Topology, broken: FailedParts, ranks: int, was: FailedParts
-) -> Repair:
+) -> Reaction:
     """Return the reaction to failed parts: the largest grid without a failed node, over which rails are split again.
 
     If only links have failed, messages take other rails. Rails that cannot be split again, such as those of an all-to-all whose
@@ -148,15 +148,15 @@ def repair_grid(
     of = _chips(system, grid)
     if len(of) == system.npus:
         left = detour(whole, broken, ranks).topology
-        npus = whole.place(ranks, broken.nodes if _hit(system, whole, broken, ranks) else ())
-        return Repair(replace(left, placer=partial(without, npus)), took_fs, told)  # the job stays, whatever fails elsewhere
+        npus = whole.place(ranks, broken.nodes if _job_has_failed_node(system, whole, broken, ranks) else ())
+        return Reaction(replace(left, placer=partial(without, npus)), took_fs, told)  # the job stays, whatever fails elsewhere
     failed = np.unique(column(broken.nodes, np.int64) // system.m**2)
     name = f"{whole.name}, rails split anew without node {'+'.join(map(str, failed.tolist()))}"
-    left = replace(built(_of_grid(system, grid)), name=name)
+    left = replace(built(_system_on_grid(system, grid)), name=name)
     if broken.cables:
         cut = FailedParts((), broken.cables).marks(of[left.links.src], of[left.links.dst])
         left = remove_parts(left, links=np.flatnonzero(cut))
-    return Repair(left, took_fs, told, of)
+    return Reaction(left, took_fs, told, of)
 
 
 def _grid(system: System, whole: Topology, broken: FailedParts, ranks: int) -> _Grid:
@@ -167,11 +167,11 @@ def _grid(system: System, whole: Topology, broken: FailedParts, ranks: int) -> _
     """
     columns, rows = system.sizes
     every = np.arange(rows), np.arange(columns)
-    if not _hit(system, whole, broken, ranks):
+    if not _job_has_failed_node(system, whole, broken, ranks):
         return every
     grid = _without_nodes(system, column(broken.nodes, np.int64))
     try:
-        check(_of_grid(system, grid))
+        check(_system_on_grid(system, grid))
     except InputError:
         if len(_chips(system, grid)) < ranks:
             raise
@@ -179,16 +179,16 @@ def _grid(system: System, whole: Topology, broken: FailedParts, ranks: int) -> _
     return grid
 
 
-def _hit(system: System, whole: Topology, broken: FailedParts, ranks: int) -> bool:
-    """Return whether a node of the job has failed."""
+def _job_has_failed_node(system: System, whole: Topology, broken: FailedParts, ranks: int) -> bool:
+    """Return whether one of the failed nodes has a rank of the job."""
     chips = system.m**2
     return bool(np.isin(whole.place(ranks) // chips, column(broken.nodes, np.int64) // chips).any())
 
 
-def _of_grid(system: System, grid: _Grid) -> System:
+def _system_on_grid(system: System, grid: _Grid) -> System:
     """Return the system with its rails split over the rows and columns of a grid."""
     rows, columns = map(len, grid)
-    return replace(system, x=_of_size(system.x, columns, "X"), y=_of_size(system.y, rows, "Y"))
+    return replace(system, x=_groups_of_size(system.x, columns, "X"), y=_groups_of_size(system.y, rows, "Y"))
 
 
 def _split_words(grid: _Grid, turning_fs: int) -> str:
@@ -199,7 +199,7 @@ def _split_words(grid: _Grid, turning_fs: int) -> str:
     )
 
 
-def _of_size(groups: tuple[RailGroup, ...], nodes: int, axis: str) -> tuple[RailGroup, ...]:
+def _groups_of_size(groups: tuple[RailGroup, ...], nodes: int, axis: str) -> tuple[RailGroup, ...]:
     """Return the dimensions of X or of Y for another number of nodes along it.
 
     Args:

@@ -34,7 +34,7 @@ class _Walk:
         self.flow = take_turns(key, *apart, *self.chip, *self.to_chip)  # picks one of equally near rails
         self.taken: list[tuple[I64, I64, I64]] = []  # pair, link, VC
 
-    def _take(self, who: I64, first: I64, step: I64, count: I64, virtual: int) -> None:
+    def _add_links(self, who: I64, first: I64, step: I64, count: I64, virtual: int) -> None:
         """Add links to the routes of some messages.
 
         Args:
@@ -49,7 +49,7 @@ class _Walk:
         self.taken.append((who[pair], link, np.full(len(pair), virtual, np.int64)))
 
     def mesh(self, who: I64, to: Sequence[I64], virtual: int) -> None:
-        """Walk inside the node to chip (x, y), x first."""
+        """Move messages inside their nodes to chip (x, y), x first."""
         m, cables = self.system.m, self.system.mesh_cables
         node = self.node[1][who] * self.system.sizes[0] + self.node[0][who]
         for axis, stride in ((0, 1), (1, m)):
@@ -57,18 +57,18 @@ class _Walk:
             down = there < here
             x, y = (here - down, self.chip[1][who]) if axis == 0 else (self.chip[0][who], here - down)
             cable = (node * m + y) * (m - 1) + x if axis == 0 else cables + node * m * (m - 1) + y * m + x
-            self._take(who, 2 * cable + down, np.where(down, -2 * stride, 2 * stride), abs(there - here), virtual)
+            self._add_links(who, 2 * cable + down, np.where(down, -2 * stride, 2 * stride), abs(there - here), virtual)
             self.chip[axis][who] = there
 
     def cross(self, who: I64, axis: int, place: I64, port: tuple[I64, I64], virtual: tuple[int, int]) -> None:
-        """Move messages to the chip that has a port, then over its rail to a place of the row or column.
+        """Move messages to the chip that has a port, then over the rail of that port to another node of the row or column.
 
         Args:
-            who: The pairs.
+            who: The messages.
             axis: 0 along X, 1 along Y.
-            place: The place of the node that the rail leads to.
+            place: The position, in the row or column, of the node that the rail leads to.
             port: The column of the rail, and whether the message leaves by the - port.
-            virtual: VC of the walk and of the rail.
+            virtual: The virtual channels of the walk and of the rail.
         """
         system, (rail, minus) = self.system, port
         rails = system.rails
@@ -78,7 +78,7 @@ class _Walk:
         line = self.node[1 - axis][who]
         node = line * system.sizes[0] + plus_end if axis == 0 else plus_end * system.sizes[0] + line
         cable = 2 * system.mesh_cables + axis * system.nodes * len(rails[0]) + node * len(rails[axis]) + rail
-        self._take(who, 2 * cable + minus, np.zeros_like(who), np.ones_like(who), virtual[1])
+        self._add_links(who, 2 * cable + minus, np.zeros_like(who), np.ones_like(who), virtual[1])
         self.node[axis][who] = place
         self.chip[axis][who] = system.m - 1 - edge
 
@@ -216,14 +216,14 @@ def _nearest(walk: _Walk, axis: int, placed: PlacedGroup, asked: tuple[I64, I64,
 
 
 def _rails(group: RailGroup, here: I64, there: I64, line: I64) -> I64:
-    """Return [P, 2, C] the rails that lead from one place to another, by their + port and by their - port.
+    """Return [P, 2, C] the numbers of the rails that lead from one node to another, by their + port and by their - port.
 
     A number of `group.rails` or more means that there is no further rail.
 
     Args:
         group: The rails of the dimension.
-        here: [P] the place of each message in the dimension.
-        there: [P] the place that it goes to.
+        here: [P] the position of each message's node in the dimension.
+        there: [P] the position that it goes to.
         line: [P] the row or column that it is in.
     """
     rings = len(group.after)

@@ -67,7 +67,12 @@ class RailGroup:
 
 
 class PlacedGroup(NamedTuple):
-    """A logical dimension in its place along X or Y."""
+    """A logical dimension of nodes with the columns of rails that it has along X or Y.
+
+    A column is the rails of one number in all rows (or columns) of nodes. `first` is the number of the first column of the
+    dimension, and `shift` is what one adds to a rail's number to get its column. `stride` is the stride of the dimension's
+    digit in a node's position.
+    """
 
     of: RailGroup
     first: int  # number of the first of its columns of rails
@@ -98,7 +103,7 @@ class Hardware:
 
 @dataclass(frozen=True)
 class System:
-    """The parts of a RailX, and the setting of its optical switches."""
+    """The sizes and settings of a RailX system: its meshes, its dimensions with their rails, and its optical switches."""
 
     m: int
     n: int
@@ -108,7 +113,7 @@ class System:
 
     @property
     def r(self) -> int:
-        """The number of rails of a node in each of X and Y."""
+        """The number of rails that a node has along X, which is also that along Y."""
         return self.m * self.n
 
     @property
@@ -118,8 +123,8 @@ class System:
 
     @property
     def placed(self) -> tuple[tuple[PlacedGroup, ...], tuple[PlacedGroup, ...]]:
-        """The logical dimensions of X and of Y, with the places of their rails."""
-        return _placed(self.x), _placed(self.y)
+        """The logical dimensions along X and along Y, with the columns of rails that each has."""
+        return _placed_groups(self.x), _placed_groups(self.y)
 
     @property
     def rails(self) -> tuple[I64, I64]:
@@ -161,8 +166,8 @@ class System:
         return 2 * self.mesh_cables + self.nodes * sum(map(len, self.rails))
 
 
-def _placed(groups: Sequence[RailGroup]) -> tuple[PlacedGroup, ...]:
-    """Return logical dimensions with the positions of their rails, one after another unless they share rails."""
+def _placed_groups(groups: Sequence[RailGroup]) -> tuple[PlacedGroup, ...]:
+    """Return logical dimensions with their columns of rails, one after another unless dimensions share rails."""
     found, column, rail = [], 0, 0
     for group, stride in zip(groups, strides(groups), strict=True):
         rail -= group.rails * group.shares
@@ -230,22 +235,22 @@ def links_of(system: System) -> tuple[Links, dict[str, int]]:
 
 
 def after(system: System, axis: int) -> I64:
-    """Return [lines, places, r] the place to which the + port of each rail of each node leads.
+    """Return [lines, places, r] the position to which the + port of each rail of each node leads.
 
-    It is a place along the node's row (axis 0) or column (axis 1). A rail has a column for each dimension that takes it.
+    A position is that of a node in its row (axis 0) or column (axis 1). A rail has a column for each dimension that takes it.
     """
     place, line = np.arange(system.sizes[axis])[:, None], np.arange(system.sizes[1 - axis])[:, None, None]
     return np.concatenate([_follow(g.of, g.stride, place, line) for g in system.placed[axis]], axis=2)
 
 
 def _follow(group: RailGroup, stride: int, place: I64, line: I64) -> I64:
-    """Return, for each rail of a group, the place to which the + port at each given place leads."""
+    """Return, for each rail of a group, the position to which its + port leads from each position `place`."""
     digit = place // stride % group.size
     return place + (group.after[group.ring(line, np.arange(group.rails)), digit] - digit) * stride
 
 
 def strides(groups: Sequence[RailGroup]) -> list[int]:
-    """Return the stride of each group's digit in a node's place along X or Y."""
+    """Return the stride of each dimension's digit in a node's position along X or Y."""
     return [prod(g.size for g in groups[i + 1 :]) for i in range(len(groups))]
 
 
@@ -276,17 +281,26 @@ def rail_ends(system: System, axis: int) -> tuple[I64, I64]:
     across = system.rails[axis] // system.n
     a = chip_at(system, axis, line, place, system.m - 1, across)
     b = chip_at(system, axis, line, there, 0, across)
-    return _by_node(system, axis, a, there.shape), _by_node(system, axis, b, there.shape)
+    return _rows_by_node(system, axis, a, there.shape), _rows_by_node(system, axis, b, there.shape)
 
 
-def _by_node(system: System, axis: int, chips: I64, shape: tuple[int, ...]) -> I64:
-    """Return an array [lines, places, r] as [nodes, r], in which nodes are numbered row by row."""
+def _rows_by_node(system: System, axis: int, chips: I64, shape: tuple[int, ...]) -> I64:
+    """Return an array [lines, places, r] as [nodes, r], with one row for each node, row by row of the grid."""
     whole = np.broadcast_to(chips, shape)
     return (whole if axis == 0 else whole.transpose(1, 0, 2)).reshape(system.nodes, shape[2])
 
 
 def chip_at(system: System, axis: int, line: I64, place: I64, along: int, across: I64) -> I64:
-    """Return the chip at a place of a row (axis 0) or column (1) of nodes, and in its node along and across that axis."""
+    """Return the chip of a node at a position of a row (axis 0) or column (1) of nodes.
+
+    Args:
+        system: The system.
+        axis: 0: rows, 1: columns.
+        line: The number of the row or column.
+        place: The position of the node in it.
+        along: The coordinate of the chip in its node along that axis.
+        across: Its coordinate across that axis.
+    """
     (X, x), (Y, y) = ((place, along), (line, across)) if axis == 0 else ((line, across), (place, along))
     return ((Y * system.sizes[0] + X) * system.m + y) * system.m + x
 

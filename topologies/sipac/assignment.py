@@ -48,7 +48,7 @@ def scale_traffic(near: Neighbours, traffic: F64, w: int) -> F64:
 
 
 def distance(t: F64, wavelengths: I64) -> float:
-    """Return the sum of squares that equation 1 minimises."""
+    """Return the sum of squared differences between traffic and wavelengths, which equation 1 minimises."""
     return float(((wavelengths - t) ** 2).sum())
 
 
@@ -141,7 +141,7 @@ def program(name: str, near: Neighbours, t: F64, w: int, before: I64, least: int
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Configuration:
-    """The wavelengths of each link at one time, and the jobs that use them."""
+    """The number of wavelengths of each link at one time, and the job of each CU."""
 
     levels: Levels
     near: Neighbours  # all links

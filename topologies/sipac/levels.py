@@ -25,7 +25,7 @@ _MOST_LEVELS = 24  # largest number of levels: more have over 2**24 links, even 
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """The sizes of a SiPAC: ports, levels and wavelengths."""
+    """The sizes of a SiPAC: r ports of a switch, L levels, and w wavelengths of a computing unit (CU)."""
 
     name: str  # name of the topology, for messages
     r: int  # ports of a WSS: CUs that one WSS joins
@@ -34,7 +34,7 @@ class Levels:
 
     @property
     def npus(self) -> int:
-        """The number of CUs, N."""
+        """The number of computing units (CUs), N."""
         return int(self.r**self.L)
 
     @property
@@ -44,7 +44,7 @@ class Levels:
 
     @property
     def switches(self) -> int:
-        """The number of WSS of all levels, M."""
+        """The number of wavelength-selective switches (WSS) of all levels, M."""
         return int(self.L * self.r ** (self.L - 1))
 
     def check(self) -> None:
@@ -77,14 +77,14 @@ class Neighbours:
     turn: I64  # [E] turn in which a spare wavelength is given; a link and its reverse have the same
 
     def of(self, which: Bool) -> "Neighbours":
-        """Return those of the links for which `which` is true."""
+        """Return the links for which `which` is true."""
         return Neighbours(self.n, self.src[which], self.dst[which], self.turn[which])
 
     def sums(self, wavelengths: I64 | F64) -> tuple[F64, F64]:
         """Return [N] the number of wavelengths that each CU sends, and [N] the number that it receives."""
-        return self._sum(self.src, wavelengths), self._sum(self.dst, wavelengths)
+        return self._sums_at_end(self.src, wavelengths), self._sums_at_end(self.dst, wavelengths)
 
-    def _sum(self, end: I64, wavelengths: I64 | F64) -> F64:
+    def _sums_at_end(self, end: I64, wavelengths: I64 | F64) -> F64:
         """Return [N] the sums of wavelengths at one end of the links."""
         return column(np.bincount(end, wavelengths, self.n), np.float64)
 
@@ -104,9 +104,9 @@ def neighbours(levels: Levels) -> Neighbours:
 
 
 def _class(r: int, a: I64, b: I64) -> I64:
-    """Return the part of a WSS's full mesh that joins two ports.
+    """Return the number of the matching of ports in which a switch joins ports a and b.
 
-    The parts are r - 1 perfect matchings, or (r - 1)/2 rings for odd r.
+    The full mesh of r ports consists of r - 1 perfect matchings, or of (r - 1)/2 rings for odd r.
     """
     if r & (r - 1) == 0:
         return column((a ^ b) - 1, np.int64)  # matchings of aligned halves too
@@ -150,7 +150,7 @@ def comb_lines(near: Neighbours, wavelengths: I64, w: int, before: Lines | None 
         raise must_be("comb lines", "wavelengths in and out of a CU", f"at most {w}", most)
     combs = _Combs(near, w)
     left = wavelengths.copy()
-    for link, line in zip(*_keep_lines(before, wavelengths), strict=True) if before else ():
+    for link, line in zip(*_kept_lines(before, wavelengths), strict=True) if before else ():
         combs.put(link, line)
         left[link] -= 1
     for link in np.repeat(np.arange(len(left)), left).tolist():
@@ -161,8 +161,18 @@ def comb_lines(near: Neighbours, wavelengths: I64, w: int, before: Lines | None 
     return Lines(column(held[cu, at][order], np.int64), column(at[order], np.int64))
 
 
-def _keep_lines(before: Lines, wavelengths: I64) -> tuple[list[int], list[int]]:
-    """Return, for each link, its earlier comb lines, as many as it still needs."""
+def _kept_lines(before: Lines, wavelengths: I64) -> tuple[list[int], list[int]]:
+    """Return the comb lines (wavelengths) that links keep when their numbers of wavelengths change.
+
+    Each link keeps its first lines, up to the number that it needs now.
+
+    Args:
+        before: The lines that links have, sorted by the link.
+        wavelengths: [L] the number of wavelengths that each link needs now.
+
+    Returns:
+        Two lists of equal length: the link of each kept line, and the line.
+    """
     place = np.arange(len(before.link)) - np.searchsorted(before.link, before.link)
     stays = place < wavelengths[before.link]
     return before.link[stays].tolist(), before.line[stays].tolist()

@@ -19,8 +19,8 @@ from emu.errors import must_be
 from emu.topology.catalogue import HOP_LATENCY, Bandwidth, Count, Invariants, Latency, SettingKind, topology, whole_number
 from emu.topology.placement import without
 from emu.topology.removal import remove_parts
-from emu.topology.topology import Drawing, FailedParts, Repair, Topology, frames
-from emu.topology.usable_npus import in_blocks
+from emu.topology.topology import Drawing, FailedParts, Reaction, Topology, frames
+from emu.topology.usable_npus import usable_in_blocks
 from emu.units import format_bandwidth, format_time, seconds
 from topologies.sipac.assignment import Configuration, initial, moves, reconfigure, sequential
 from topologies.sipac.levels import Levels, comb_lines, neighbours, uniform
@@ -199,7 +199,7 @@ def flex_sipac(
     if before:
         then = reconfigure(then, sequential(before), by=by)
     now = reconfigure(then, sequential(jobs), by=by)
-    return replace(topology_of(now, light, then if before else None), mender=partial(repair_links, now, light))
+    return replace(topology_of(now, light, then if before else None), fault_handler=partial(repair_links, now, light))
 
 
 def topology_of(configuration: Configuration, light: Light = _AS_PRINTED, before: Configuration | None = None) -> Topology:
@@ -223,13 +223,13 @@ def topology_of(configuration: Configuration, light: Light = _AS_PRINTED, before
         assumptions=(*_assumptions(configuration, light), *(_change_words(before, configuration) if before else ())),
         tiers=tuple(f"level {level}" for level in reversed(range(levels.L))),
         draw=partial(_draw, levels),
-        grouper=partial(in_blocks, levels.name),
+        usable_counter=partial(usable_in_blocks, levels.name),
     )
 
 
 def repair_links(
     now: Configuration, light: SteeredLight, whole: Topology, broken: FailedParts, ranks: int, was: FailedParts
-) -> Repair:
+) -> Reaction:
     """Return the reaction of the system to failed parts (Flex-SiPAC 3.C).
 
     Wavelengths of failed links move to other links of the job. Else the job moves to other compute units (CU).
@@ -255,7 +255,9 @@ def repair_links(
     named = replace(
         topology_of(after, light), name=f"{whole.name}, wavelengths moved from {failed}", placer=partial(without, order)
     )
-    return Repair(named, light.tuning, told) if moved else Repair(named, 0, "what failed goes dark, and no wavelength moves")
+    if not moved:
+        return Reaction(named, 0, "what failed goes dark, and no wavelength moves")
+    return Reaction(named, light.tuning, told)
 
 
 @lru_cache(maxsize=16)
@@ -270,15 +272,15 @@ def _steered_around(now: Configuration, broken: FailedParts, ranks: int) -> tupl
     dark = broken.marks(now.near.src, now.near.dst)
     jobs = [np.flatnonzero(now.job == job) for job in range(now.job.max(initial=-1) + 1)]
     for number, job in enumerate(jobs):
-        if not _serve(now, job, broken, dark):
+        if not _can_run(now, job, broken, dark):
             sizes = (len(job), ranks) if ranks < len(job) and len(jobs) == 1 else (len(job),)
-            jobs[number] = _block(now, jobs, number, sizes, partial(_serve, now, broken=broken, dark=dark))
+            jobs[number] = _block(now, jobs, number, sizes, partial(_can_run, now, broken=broken, dark=dark))
     order = np.concatenate((*jobs, np.setdiff1d(np.arange(now.near.n), np.concatenate(jobs))))
     return reconfigure(now, jobs, by=now.by, dark=dark), order
 
 
-def _serve(now: Configuration, cus: I64, broken: FailedParts, dark: Bool) -> bool:
-    """Return whether a job can run on the given CUs: none has failed, and links join them.
+def _can_run(now: Configuration, cus: I64, broken: FailedParts, dark: Bool) -> bool:
+    """Return whether a job can run on these CUs: none has failed, and links join them all.
 
     Links that every CU keeps for all jobs are enough.
     """

@@ -44,7 +44,10 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class RackSettings:
-    """The settings of a rack: its back-planes, and the widths of links."""
+    """The settings of a rack: the number of its back-planes, and the number of lanes of each kind of link.
+
+    `lanes` is the width of a link between two NPUs, `backup` that of a link from a switch of the rack to the backup NPU.
+    """
 
     planes: Count = 4  # back-planes
     lanes: Count = X4  # lanes of a link between two NPUs
@@ -92,7 +95,7 @@ class MeshPlan:
 
     @property
     def standing(self) -> tuple[int, ...]:
-        """The dims over which racks are numbered: SuperPods if a DCN joins them, pods, alpha, Z."""
+        """The dims over which racks are numbered: SuperPods (if a DCN joins several), pods, and racks along alpha and Z."""
         return self.dims[:4] if self.beyond else self.five[:3]
 
     @property
@@ -220,14 +223,14 @@ def _check_beyond(plan: MeshPlan, beyond: DcnSettings) -> None:
 
 
 def _check_room(plan: MeshPlan, what: str, lanes: int, limit: int, mend: str) -> None:
-    """Check that a part has enough lanes or ports.
+    """Check that a switch or an NPU has as many lanes or ports as the plan needs of it.
 
     Args:
         plan: The plan.
-        what: The part in words.
+        what: A phrase on the switch or NPU, for the error.
         lanes: The lanes or ports that the plan needs of it.
         limit: The lanes or ports that it has.
-        mend: The way to need fewer, in words.
+        mend: A phrase on how to need fewer, for the error.
     """
     if lanes > limit:
         raise must_be(plan.name, what, f"at most {limit}", lanes, mend)
@@ -239,7 +242,7 @@ def npu_lanes(plan: MeshPlan) -> int:
 
 
 def rates(lane: Lane) -> tuple[str, str]:
-    """Return the assumptions on every link of the system."""
+    """Return the sentences of the assumptions on the bandwidth and the latency of every link."""
     gbit = lane.lane_rate * 8 / 1e9
     return (
         f"a lane carries {gbit:g} Gb/s a direction, so an x{X4} {format_bandwidth(lane.x4)} (no rate is published)",

@@ -23,7 +23,7 @@ from emu.arrays import I64, column
 from emu.topology.builders.grid import Dimension, grid
 from emu.topology.builders.wiring import wire
 from emu.topology.catalogue import Build, Dims, Invariants, planned, topology
-from emu.topology.topology import FailedParts, Placer, Repair, Topology
+from emu.topology.topology import FailedParts, Placer, Reaction, Topology
 from topologies.ub_mesh.mesh_routes.mesh_routing import relays, router
 from topologies.ub_mesh.mesh_routes.mesh_shifts import shifts
 from topologies.ub_mesh.mesh_routes.strategy import (
@@ -84,11 +84,11 @@ def _npus_of_ranks(plan: MeshPlan, backups: I64, n_ranks: int, faulty: I64) -> I
     return column(np.setdiff1d(npus, faulty, assume_unique=True), np.int64)
 
 
-def repair_with_backups(plan: MeshPlan, whole: Topology, broken: FailedParts, ranks: int, was: FailedParts) -> Repair:
+def repair_with_backups(plan: MeshPlan, whole: Topology, broken: FailedParts, ranks: int, was: FailedParts) -> Reaction:
     """Return the reaction of a machine with backup NPUs to failed parts.
 
-    Messages take other paths, and backup NPUs take the places of failed NPUs. The arguments are those of a `Mender`, after the
-    plan.
+    Messages take other paths, and backup NPUs take the places of failed NPUs. The arguments are those of a `FaultHandler`,
+    after the plan.
     """
     return notify_and_reroute(replace(whole, placer=placer(plan, broken.nodes)), broken, ranks, was)
 
@@ -119,7 +119,7 @@ def with_switches(plan: MeshPlan) -> Topology:
         spray=spray,
         symmetry=partial(shifts, plan),
         relays=relays(plan),
-        mender=partial(repair_with_backups, plan),
+        fault_handler=partial(repair_with_backups, plan),
     )
 
 
@@ -278,7 +278,7 @@ def _mesh(name: str, n_dimensions: int, route: str, lane: Lane) -> Topology:
     )
     mesh = grid(name, dimensions, bill=bill, assumptions=assumptions)
     own, spray = mesh_router(mesh.router, mesh.dims, route)
-    return replace(mesh, router=own, spray=spray, mender=notify_and_reroute)
+    return replace(mesh, router=own, spray=spray, fault_handler=notify_and_reroute)
 
 
 def _rack_invariants(n_dimensions: int, route: str, lane: Lane) -> Invariants:

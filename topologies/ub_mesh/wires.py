@@ -74,7 +74,7 @@ def _switches(plan: MeshPlan) -> F64:
 
 
 def _backup(plan: MeshPlan) -> F64:
-    """Return [1, 2] the place of the backup NPU, below the boards."""
+    """Return [1, 2] the position of the backup NPU in the drawing, below the boards."""
     y, x = plan.dims[-2:]
     return np.array([[(x - 1) / 2, -max(y, x + 1.0) - 0.5]])
 
@@ -148,13 +148,13 @@ def _dcn_cables(plan: MeshPlan, beyond: DcnSettings, spare: I64) -> dict[str, Ca
 
 
 def _mesh(plan: MeshPlan, kind: str, nodes: I64, lanes: int, dimension: int) -> Cables:
-    """Return full meshes along the last axis."""
+    """Return the cables of full meshes among the nodes along the last axis of an array of nodes."""
     low, high = pairs(nodes.shape[-1])
     return _cables(plan, kind, nodes[..., low], nodes[..., high], lanes, dimension)
 
 
 def _cables(plan: MeshPlan, kind: str, a: I64, b: I64, lanes: int, dimension: int) -> Cables:
-    """Return cables of so many lanes between nodes a and b."""
+    """Return the cables, `lanes` lanes wide, between nodes a and b."""
     kind = kind if kind.startswith("link") else f"link {kind}"
     return Cables(kind, a, b, lanes * plan.lane.lane_rate, plan.lane.latency, dimension + len(plan.dims) - 5)
 

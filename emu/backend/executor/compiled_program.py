@@ -22,7 +22,10 @@ from emu.collective.transform import block_translations, rows_of_participants
 
 
 class StridedRange(NamedTuple):
-    """A strided range of a memory: the address of its first element, and the stride of each dimension, in elements."""
+    """A strided range of a memory: the address of its first element, and the stride of each dimension, in elements.
+
+    `memory` is the number of the memory: a rank's input or output, scratch, stage or inbox.
+    """
 
     memory: int
     at: int
@@ -52,15 +55,15 @@ class _Lines(NamedTuple):
         return _Lines(*(tuple(column[index] for column in columns) for columns in self))
 
 
-class Cutter:
+class OperationBuilder:
     """The builder of strided operations from the moves of rounds; it also counts the stage memory that they need."""
 
     def __init__(self, layout: SlotLayout, where: I64) -> None:
         self.layout, self.where = layout, where
         self.stage_count = 0
 
-    def cut(self, moves: CellMoves, carry: Translations | None) -> list[StridedOperation]:
-        """Return the operations of some rounds' moves, in their order.
+    def build(self, moves: CellMoves, carry: Translations | None) -> list[StridedOperation]:
+        """Return the strided operations that do the moves of some rounds, in their order.
 
         Args:
             moves: The moves; those of rank 0 if there are translations.
@@ -90,14 +93,14 @@ class Cutter:
         return _Lines((np.repeat(step, rank.shape[1]), width.ravel()), tuple(ends))
 
     def _address(self, place: SlotPlace, rank: I64, slot: I64, stage: I64) -> I64:
-        """Return [moves * ranks] the addresses of places at every rank."""
+        """Return [moves * ranks] the memory addresses of slots at every rank, in elements."""
         at = self.layout.address(self.where, SlotPlace(place.region[:, None], place.offset[:, None]), rank, slot)
         staged = np.flatnonzero(place.region == STAGE)
         at[staged] += stage[place.offset[staged]] - place.offset[staged, None]
         return at.ravel()
 
     def _stage(self, moves: CellMoves, width: I64) -> I64:
-        """Return [staged cells, ranks] the places in the stage at which sums grow, one after another within each round."""
+        """Return [staged cells, ranks] the addresses in the stage memory, in which sums grow, one cell after another."""
         staged = np.flatnonzero(moves.target.region == STAGE)
         _, first = np.unique(moves.target.offset[staged], return_index=True)
         size, now = width[staged[first]], moves.round[staged[first]]
@@ -212,7 +215,10 @@ class ProgramRound(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class CompiledProgram:
-    """A schedule compiled for the ranks of this process, with the number of scratch elements that it needs."""
+    """A schedule compiled for the ranks of this process: for each round the messages and the strided tensor operations.
+
+    It also has the numbers of elements of the memories that it needs besides inputs and outputs.
+    """
 
     rounds: tuple[ProgramRound, ...]  # one round stands for many of the schedule, if all ranks are in this process
     scratch_count: int  # elements of the memory for slots that no buffer holds
@@ -240,40 +246,43 @@ def compile_schedule(schedule: Schedule, operation: Operation, block_counts: I64
     cells = Cells.of(schedule if carry else rows_of_participants(schedule, here), operation, layout, carry, here)
     where = given.copy()
     where[SCRATCH] += np.cumsum(cells.scratch) - cells.scratch
-    cutter, crossing = Cutter(layout, where), Crossing(layout, where, here)
-    rounds = [ProgramRound((), (), cutter.cut(initial_copies(layout, *cells.stay), carry))]
+    builder, crossing = OperationBuilder(layout, where), Crossing(layout, where, here)
+    rounds = [ProgramRound((), (), builder.build(initial_copies(layout, *cells.stay), carry))]
     if here.all():
-        rounds += [ProgramRound((), (), _batches(rows, cutter, carry)) for rows in _some_rounds(cells, carry)]
+        rounds += [ProgramRound((), (), _batches(rows, builder, carry)) for rows in _some_rounds(cells, carry)]
     else:
-        rounds += [_wire_round(cells.rows(at), cutter, crossing) for at in cells.schedule.rounds()]
+        rounds += [_wire_round(cells.rows(at), builder, crossing) for at in cells.schedule.rounds()]
     kept = tuple(r for r in rounds if r.sends or r.receives or r.batches)
-    return CompiledProgram(kept, int(cells.scratch.sum()), cutter.stage_count, tuple(crossing.inbox_counts))
+    return CompiledProgram(kept, int(cells.scratch.sum()), builder.stage_count, tuple(crossing.inbox_counts))
 
 
 def _carries(schedule: Schedule, operation: Operation, layout: SlotLayout) -> bool:
-    """Return whether the rows of rank 0 give those of all ranks by translation, and all buffers have one layout."""
+    """Return whether translations of rank 0's rows give the rows of all ranks.
+
+    The buffers of all ranks must have one layout, too.
+    """
     alike = layout.have.alike is not None and layout.want.alike is not None
-    return bool(schedule.translate) and alike and block_translations(schedule, operation) is not None
+    return schedule.by_rank and alike and block_translations(schedule, operation) is not None
 
 
 def _some_rounds(cells: Cells, carry: Translations | None) -> Iterator[CellRows]:
-    """Yield the rows of some rounds at a time."""
+    """Yield the rows of a schedule, several rounds at a time."""
     ends, most = cells.schedule.round_end, _AT_A_TIME // (carry.n_ranks if carry else 1)
     last = np.flatnonzero(np.diff((ends - 1) // max(1, most), append=-1))
     for low, high in pairwise((0, *ends[last].tolist())):
         yield cells.rows(slice(low, high))
 
 
-def _batches(rows: CellRows, cutter: Cutter, carry: Translations | None) -> list[StridedOperation]:
-    """Return the strided operations of some rounds none of whose rows crosses a wire."""
+def _batches(rows: CellRows, builder: OperationBuilder, carry: Translations | None) -> list[StridedOperation]:
+    """Return the strided operations of some rounds in which no row goes to another process."""
     if carry is None or is_order_free(rows):
-        return cutter.cut(moves_of(rows), carry)
+        return builder.build(moves_of(rows), carry)
     if (n_rows := len(rows.src) * carry.n_ranks) > MAX_ROWS:
         why = "rows of rounds whose sums depend on the order of ranks"
         raise RowsError(f"schedule: {n_rows} {why}, at most 2**24 can be executed; take fewer ranks")
-    return cutter.cut(moves_of(rows.for_all_ranks(carry)), None)
+    return builder.build(moves_of(rows.for_all_ranks(carry)), None)
 
 
-def _wire_round(rows: CellRows, cutter: Cutter, crossing: Crossing) -> ProgramRound:
-    sends, receives, left, overwrites = crossing.cross(rows.take(cutter.layout.count[rows.slot] > 0))
-    return ProgramRound(sends, receives, cutter.cut(moves_of(left), None), overwrites)
+def _wire_round(rows: CellRows, builder: OperationBuilder, crossing: Crossing) -> ProgramRound:
+    sends, receives, left, overwrites = crossing.plan_round(rows.take(builder.layout.count[rows.slot] > 0))
+    return ProgramRound(sends, receives, builder.build(moves_of(left), None), overwrites)

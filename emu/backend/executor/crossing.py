@@ -19,7 +19,10 @@ _LAST = 2**31  # the phase of copies from the stage: after all others
 
 
 class CellMoves(NamedTuple):
-    """Single copies and additions; moves of a round are divided into phases, and those of one phase are independent."""
+    """Copies and additions of single slots between memories.
+
+    The moves of a round are divided into phases; those of one phase are independent.
+    """
 
     round: I64
     phase: I64
@@ -93,7 +96,7 @@ def _within_rounds(rows: CellRows) -> tuple[I64, I64]:
 
 
 class WireMessage(NamedTuple):
-    """A message between a rank of this process and one of another process, as pieces of memory."""
+    """A message between a rank of this process and one of another process: the spans of memory that it reads or writes."""
 
     here: int  # the participant of this process
     peer: int  # the participant of another process
@@ -120,7 +123,7 @@ class Crossing:
         nothing = np.empty(0, np.int64)
         self._read, self._written = deque([nothing], maxlen=2), nothing  # cells that the rounds before read and wrote
 
-    def cross(self, rows: CellRows) -> tuple[Messages, Messages, CellRows, bool]:
+    def plan_round(self, rows: CellRows) -> tuple[Messages, Messages, CellRows, bool]:
         """Return the messages that the next round sends and receives, the rows that remain to be executed, and a flag.
 
         These rows write in this process and did not arrive at home; their sources may be in an inbox. The flag is True if they
@@ -133,7 +136,7 @@ class Crossing:
             return (), (), rows, False
         coming, leaving = ~self.is_here[rows.src], ~self.is_here[rows.dst]
         sends = self._transfers(rows.take(leaving), rows.source.take(leaving), outgoing=True)
-        lands = self._lands(rows, rows.read[~coming])
+        lands = self._is_written_directly(rows, rows.read[~coming])
         boxed = coming & ~lands
         rows.source.region[boxed], rows.source.offset[boxed] = INBOXES[self._turn], self._box(rows.slot[boxed])
         into = SlotPlace(*(np.where(lands, *both) for both in zip(rows.home, rows.source, strict=True)))
@@ -143,8 +146,8 @@ class Crossing:
         self._written, self._turn = rows.write[~leaving], 1 - self._turn
         return sends, receives, rows.take(~leaving & ~lands), overwrites
 
-    def _lands(self, rows: CellRows, read: I64) -> Bool:
-        """Return [rows] whether each row arrives in a message that can be written directly to its final place.
+    def _is_written_directly(self, rows: CellRows, read: I64) -> Bool:
+        """Return [rows] whether the message of each row can be written directly to where its slot stays, without an inbox.
 
         Args:
             rows: The rows of a round.
@@ -162,7 +165,7 @@ class Crossing:
         return lands
 
     def _box(self, slot: I64) -> I64:
-        """Return offsets in the inbox, one after another."""
+        """Return the offsets at which slots lie in the inbox, one after another, in elements."""
         counts = self.layout.count[slot]
         self.inbox_counts[self._turn] = max(self.inbox_counts[self._turn], int(counts.sum()))
         return np.cumsum(counts) - counts

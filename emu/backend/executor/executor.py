@@ -113,7 +113,7 @@ def execute(
     counts: I64 | None = None,
     reduce: str = "sum",
     wire: GlooWire | None = None,
-    marked: bool = True,
+    fill_scratch: bool = True,
 ) -> None:
     """Run a schedule on real tensors; afterwards the outputs hold what the operation wants.
 
@@ -124,8 +124,8 @@ def execute(
         counts: [B] the elements of each block; None: the largest buffer is divided evenly, and all ranks are in this process.
         reduce: One of `REDUCE_OPERATIONS`; avg divides once, at the end. A min or max of zeros of both signs is either.
         wire: The wire to ranks of other processes; None: there are none.
-        marked: True if the executor's own memory is filled with `unwritten_mark` first, so that a read of memory that nobody
-            wrote shows in the result. False saves this time, for a program whose results nobody checks.
+        fill_scratch: True if the executor's own memory is filled with `unwritten_mark` first, so that a read of memory that
+            nobody wrote shows in the result. False saves this time, for a program whose results nobody checks.
 
     Raises:
         ProofError: the schedule reads an empty slot, or adds to an empty slot of a rank.
@@ -143,7 +143,9 @@ def execute(
         check_reduces(operation.name, next(iter(buffers.values())).output.dtype, reduce)
     buffers = _without_overlap(operation, buffers, sizes)
     with torch.no_grad():
-        how = _Execution(reduce, wire, unwritten_mark(next(iter(buffers.values())).output.dtype, reduce) if marked else None)
+        how = _Execution(
+            reduce, wire, unwritten_mark(next(iter(buffers.values())).output.dtype, reduce) if fill_scratch else None
+        )
         run = _execute_stacked if _is_worth_stacking(schedule, buffers, sizes) else _execute_here
         run(schedule, operation, buffers, sizes, how)
         if reduce == "avg" and operation.holders > 1:
@@ -166,7 +168,7 @@ class _Execution:
     mark: complex | None  # None: the memory keeps its old content
 
     def memory(self, like: Tensor, *shape: int) -> Tensor:
-        """Return memory of the executor's own, of the dtype of `like`."""
+        """Return memory that belongs to the executor rather than to a rank, of the dtype of `like`."""
         made = like.new_empty(*shape)
         return made if self.mark is None else made.fill_(self.mark)
 
@@ -226,7 +228,7 @@ def _is_worth_stacking(schedule: Schedule, buffers: Mapping[int, Buffers], sizes
 def _execute_stacked(
     schedule: Schedule, operation: Operation, buffers: Mapping[int, Buffers], sizes: I64, how: _Execution
 ) -> None:
-    """Copy the inputs side by side, execute there, and copy the outputs back, some columns of every slot at a time."""
+    """Copy the inputs of all ranks side by side, run the schedule there, and copy the outputs back."""
     each, step = _columns(schedule, operation, buffers, sizes)
     given, made = _side_by_side(buffers, each, step, how)
     for low in range(0, each, step):
@@ -261,7 +263,7 @@ def _side_by_side(buffers: Mapping[int, Buffers], each: int, step: int, how: _Ex
     Args:
         buffers: The buffers of the ranks.
         each: The elements of every slot.
-        step: How many of these elements are executed at a time.
+        step: The number of these elements that are executed at a time.
         how: The settings of the execution.
     """
     given, made = (max(t.numel() for t in side.values()) // each * step for side in _sides(buffers))

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I32, I64, Bool
-from emu.collective.operation import Operation, cut
+from emu.collective.operation import Operation, divide_blocks
 from emu.collective.proof import ScheduleFault, empty_add_error, empty_send_error
 from emu.collective.proof_cells import number_cells
 from emu.collective.schedule import Schedule, Translations
@@ -24,22 +24,25 @@ MEMORY = 2**44  # an address is MEMORY times the number of its memory, plus the 
 
 
 class SlotPlace(NamedTuple):
-    """The places of slots: the region of each, and its offset in elements from the slot's usual start in this region.
+    """The memory of slots: the region (input, output, scratch, stage or inbox) of each slot, and its offset there.
 
-    The usual starts are in `SlotLayout.in_region`.
+    The offset is in elements, from the slot's usual start in the region, see `SlotLayout.in_region`.
     """
 
     region: I64
     offset: I64
 
     def take(self, index: I64 | Bool) -> "SlotPlace":
-        """Return the places that `index` selects."""
+        """Return the entries that `index` selects."""
         return SlotPlace(self.region[index], self.offset[index])
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class BufferSide:
-    """The blocks that ranks have (or want), laid out one after another in each rank's buffer."""
+    """The blocks that ranks have (or want), laid out one after another in each rank's buffer.
+
+    A pair of a rank and a block is found by its `key`; `start` is the offset of the block in that rank's buffer, in elements.
+    """
 
     key: I64  # rank * (B + 1) + block of each pair, ascending
     start: I64  # the start of each block, in elements of its rank's buffer
@@ -65,13 +68,13 @@ class BufferSide:
         """Return which of the ranks hold which of the blocks, pair by pair."""
         if self.full:
             return (rank < self.full) & (block < self.n_blocks)
-        return self._at(rank, block)[1]
+        return self._index_of_pairs(rank, block)[1]
 
     def offset(self, rank: I64, block: I64) -> I64:
         """Return the offset of each block in its rank's buffer, in elements; 0 if all ranks share one layout."""
-        return np.zeros(len(rank), np.int64) if self.alike is not None else self.start[self._at(rank, block)[0]]
+        return np.zeros(len(rank), np.int64) if self.alike is not None else self.start[self._index_of_pairs(rank, block)[0]]
 
-    def _at(self, rank: I64, block: I64) -> tuple[I64, Bool]:
+    def _index_of_pairs(self, rank: I64, block: I64) -> tuple[I64, Bool]:
         key = rank * (self.n_blocks + 1) + block
         at = np.minimum(np.searchsorted(self.key, key), len(self.key) - 1)
         return at, self.key[at] == key if len(self.key) else np.zeros(len(key), np.bool_)
@@ -79,7 +82,11 @@ class BufferSide:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class SlotLayout:
-    """The sizes of slots, and the places of blocks in the buffers; a temp is a part of no block."""
+    """The number of elements of each slot, and where its block is in each rank's input and output.
+
+    A temp is a slot for intermediate values that belongs to no block; temps come after the K slots. `count` is in elements.
+    `in_region` is the offset, in elements, at which a slot is in most ranks' inputs, in most ranks' outputs, and in scratch.
+    """
 
     block: I64  # [K + temps] the block of each slot; B for a temp
     count: I64  # [K + temps] elements
@@ -90,7 +97,7 @@ class SlotLayout:
     @staticmethod
     def of(schedule: Schedule, operation: Operation, block_counts: I64) -> "SlotLayout":
         """Return the layout of a schedule whose operation has blocks of `block_counts` elements."""
-        slots = cut(block_counts, schedule.n_slots, schedule.shares)
+        slots = divide_blocks(block_counts, schedule.n_slots, schedule.shares)
         temps = np.array(schedule.temps, dtype=np.int64)
         block = np.concatenate((slots.block, np.full(len(temps), operation.n_blocks))).astype(np.int64)
         start = np.concatenate((slots.start, np.zeros(len(temps), np.int64)))
@@ -105,19 +112,19 @@ class SlotLayout:
         return len(self.count)
 
     def has(self, rank: I64, slot: I64) -> Bool:
-        """Return which (rank, slot) pairs hold something from the start."""
+        """Return, for each pair of a rank and a slot, whether the rank has data for the slot at the start."""
         return self.have.holds(rank, self.block[slot])
 
     def wants(self, rank: I64, slot: I64) -> Bool:
-        """Return which (rank, slot) pairs are part of an output."""
+        """Return, for each pair of a rank and a slot, whether the slot belongs to the rank's output."""
         return self.want.holds(rank, self.block[slot])
 
     def input_places(self, rank: I64, slot: I64) -> SlotPlace:
-        """Return the places of slots in the inputs of their ranks."""
+        """Return where slots lie in the inputs of their ranks."""
         return SlotPlace(np.full(len(rank), INPUT), self.have.offset(rank, self.block[slot]))
 
     def output_places(self, rank: I64, slot: I64) -> SlotPlace:
-        """Return the places of slots in the outputs of their ranks."""
+        """Return where slots lie in the outputs of their ranks."""
         return SlotPlace(np.full(len(rank), OUTPUT), self.want.offset(rank, self.block[slot]))
 
     def address(self, where: I64, place: SlotPlace, rank: I64, slot: I64) -> I64:
@@ -135,7 +142,7 @@ class SlotLayout:
 
 
 class CellRows(NamedTuple):
-    """Some rows of a schedule, with the memory of the cells that they read and write."""
+    """Rows of a schedule, with the memory of the cells (a slot of a participant) that each reads and writes."""
 
     round: I64
     src: I64
@@ -165,7 +172,10 @@ class CellRows(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Cells:
-    """The cells of a schedule with every row stored, or with the rows of rank 0 and the translations that give the others."""
+    """The cells of a schedule, each a slot of a participant, and the rows that read and write them.
+
+    They are those of all participants, or those of rank 0 with the translations that give the others.
+    """
 
     schedule: Schedule
     layout: SlotLayout
@@ -181,7 +191,7 @@ class Cells:
 
     @staticmethod
     def of(schedule: Schedule, operation: Operation, layout: SlotLayout, carry: Translations | None, here: Bool) -> "Cells":
-        """Return the cells of the participants of this process, or of rank 0 if translations carry its rows to the others."""
+        """Return the cells of this process's participants, or those of rank 0 if translations give the rows of the others."""
         counted = here if carry is None else np.arange(len(here)) == 0
         stay = _cells_to_copy(operation, schedule.n_slots // max(1, operation.n_blocks), counted)
         ends = ((schedule.src, schedule.slot), (schedule.dst, schedule.written_slot), stay)
@@ -206,25 +216,28 @@ class Cells:
         src, dst, slot, written, channel = (c[at].astype(np.int64) for c in names)
         read, write, now = self.read[at], self.write[at], self.round[at].astype(np.int64)
         before, after = self.first[write] < now, self.first[read] < now
-        adds, own = s.reduce[at], self._places(write, before, dst, written)
+        adds, own = s.reduce[at], self._memory_read(write, before, dst, written)
         holds = before | self.layout.has(dst, written)
         own = SlotPlace(np.where(adds & holds, own.region, NOWHERE), own.offset)
-        source = self._places(read, after, src, slot)
+        source = self._memory_read(read, after, src, slot)
         home = SlotPlace(self.home.region[write], self.home.offset[write])
         rows = CellRows(now, src, dst, slot, written, channel, adds, read, write, source, own, home)
         self._refuse_nothing(rows, np.flatnonzero(~after & self.here[src]), adds & ~holds & self.here[dst])
         return rows
 
     def _refuse_nothing(self, rows: CellRows, unwritten: I64, alone: Bool) -> None:
-        """Raise an error if a row reads an empty slot or adds to an empty slot of a rank.
+        """Raise an error if a row reads a slot that is empty, or adds to a slot that is empty on a rank.
+
+        A helper may add to an empty slot, because it has no data at the start.
 
         Args:
             rows: The rows to check.
-            unwritten: The indices of rows that read a cell which no row has written yet.
-            alone: [rows] True for rows that add to an empty slot.
+            unwritten: The indices of rows that read a cell which no earlier row has written; it is empty unless the rank has
+                that slot from the start.
+            alone: [rows] True for rows that add to an empty cell.
 
         Raises:
-            ProofError: there is such a row.
+            ProofError: There is such a row.
         """
         n_ranks = self.schedule.n_ranks
         empty = unwritten[~self.layout.has(rows.src[unwritten], rows.slot[unwritten])]
@@ -240,8 +253,8 @@ class Cells:
                 self.name, ScheduleFault(int(rows.round[row]), int(rows.dst[row]), int(rows.written[row])), senders
             )
 
-    def _places(self, cell: I64, written: Bool, rank: I64, slot: I64) -> SlotPlace:
-        """Return the memory at which cells are read: the final place once written, else the input."""
+    def _memory_read(self, cell: I64, written: Bool, rank: I64, slot: I64) -> SlotPlace:
+        """Return the memory from which cells are read: where the slot stays once it is written, else the input."""
         given = self.layout.input_places(rank, slot)
         return SlotPlace(
             np.where(written, self.home.region[cell], INPUT), np.where(written, self.home.offset[cell], given.offset)
@@ -266,7 +279,7 @@ def _cells_to_copy(operation: Operation, parts: int, counted: Bool) -> tuple[I64
 def _homes(
     schedule: Schedule, layout: SlotLayout, carry: Translations | None, here: Bool, write: I64, n_cells: int
 ) -> tuple[SlotPlace, I64]:
-    """Return the final place of each cell that is written, and [P] the scratch elements of each participant."""
+    """Return where each written cell stays (output or scratch), and [P] the scratch elements of each participant."""
     dst, slot = schedule.dst.astype(np.int64), schedule.written_slot.astype(np.int64)
     home = SlotPlace(np.full(n_cells, OUTPUT), np.zeros(n_cells, np.int64))
     home.offset[write] = layout.output_places(dst, slot).offset

@@ -97,7 +97,7 @@ class GlooWire:
         return self._start(self._gloo.send, dst, data)
 
     def receive(self, src: int, dst: int, channel: int, data: Tensor) -> GlooTransfer:
-        """Start to receive into `data`."""
+        """Start to receive a message of participant `src` into `data`."""
         return self._start(self._gloo.recv, src, data)
 
     def _start(self, move: Callable[..., Any], participant: int, data: Tensor) -> GlooTransfer:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch._C._distributed_c10d import FakeProcessGroup, _resolve_process_group
 
 from emu.backend.rank import rank_requests
-from emu.backend.rank.count import pause_counting
+from emu.backend.rank.operator_counter import pause_counting
 from emu.backend.rank.rank_requests import Members, RankRequest
 from emu.backend.rank.request_work import CoalescedWork, RequestWork, sum_sparse
 from emu.backend.rank.source_lines import caller, in_brackets
@@ -26,8 +26,9 @@ _ProcessGroup: Any = dist.ProcessGroup  # the stubs give its methods overloads t
 class EmuProcessGroup(_ProcessGroup):  # type: ignore[misc]
     """The process group `emu` of one rank.
 
-    Used by another rank, it stands for that rank's own group of the same name and members: PyTorch keeps groups where all ranks
-    of a process find them, such as the default arguments of a module that the first rank imports.
+    The ranks of a process are threads that share modules. So a rank may hold the object of another rank, such as the default
+    argument of a function in a module that the first rank has imported. For a rank that uses it, such an object stands for the
+    rank's own group of the same name and members.
 
     Args:
         options: PyTorch's options of a backend: store, rank, size, global ranks.
@@ -41,7 +42,7 @@ class EmuProcessGroup(_ProcessGroup):  # type: ignore[misc]
         self._named: tuple[str | None, Members] | None = None  # the axis for which it was made, and the group
         self._coalesced: list[RequestWork] | None = None  # the works since coalescing began
         self._store = options.store
-        self._start = start
+        self._start_request = start
         self._place = options.group_rank
         self._ranks = tuple(options.global_ranks_in_group) or tuple(range(size))
         self._known_as = (options.group_id, self._ranks)
@@ -80,14 +81,14 @@ class EmuProcessGroup(_ProcessGroup):  # type: ignore[misc]
 
     @property
     def _axis_name(self) -> str:
-        """The axis in PyTorch's description of the group; "" if there is none."""
+        """The axis of the plan, such as `dp`, in PyTorch's description of the group; "" if it has none."""
         described = str(self.group_desc)
         if described == "default_pg":
             return "world"
         mesh_dim = described.removeprefix("mesh_")
         return mesh_dim if mesh_dim != described and not mesh_dim.startswith("dim_") else ""
 
-    def _submit(self, make: Callable[..., RankRequest], *given: Any) -> RequestWork:
+    def _make_and_submit(self, make: Callable[..., RankRequest], *given: Any) -> RequestWork:
         asked_s = monotonic()  # the time spent here is not the program's
         try:
             with pause_counting():
@@ -117,7 +118,7 @@ class EmuProcessGroup(_ProcessGroup):  # type: ignore[misc]
             raise RunError(
                 f"{made.name}: group {name} of ranks {ranks} is no group of the caller; every rank must make its own"
             )
-        work = own._start(made.on(own.members, own._place, caller(), monotonic() if asked_s is None else asked_s))
+        work = own._start_request(made.on(own.members, own._place, caller(), monotonic() if asked_s is None else asked_s))
         if own._coalesced is not None:
             own._coalesced.append(work)
         return work
@@ -126,7 +127,7 @@ class EmuProcessGroup(_ProcessGroup):  # type: ignore[misc]
         """Start to reduce in place over all ranks; a sparse tensor is summed."""
         if len(tensors) == 1 and tensors[0].layout == torch.sparse_coo:
             return self._sum_sparse(tensors[0], _op(opts))
-        return self._submit(rank_requests.all_reduce, tensors, _op(opts))
+        return self._make_and_submit(rank_requests.all_reduce, tensors, _op(opts))
 
     def _sum_sparse(self, tensor: Tensor, op: Any) -> CoalescedWork:
         several = (self._own_group or self)._coalesced is not None
@@ -139,78 +140,81 @@ class EmuProcessGroup(_ProcessGroup):  # type: ignore[misc]
             raise self._refusal(error) from None
 
     def allreduce_coalesced(self, tensors: list[Tensor], opts: Any = None) -> RequestWork:
-        """Start to reduce several tensors at once."""
-        return self._submit(rank_requests.all_reduce, tensors, _op(opts))
+        """Start to reduce several tensors in place over all ranks, in one request."""
+        return self._make_and_submit(rank_requests.all_reduce, tensors, _op(opts))
 
     def broadcast(self, tensors: list[Tensor], opts: Any) -> RequestWork:
-        """Start to copy the root's tensors to all."""
-        return self._submit(rank_requests.broadcast, tensors, opts.rootRank, self._rank)
+        """Start to copy the root's tensors to the tensors of all ranks of the group."""
+        return self._make_and_submit(rank_requests.broadcast, tensors, opts.rootRank, self._rank)
 
     def reduce(self, tensors: list[Tensor], opts: Any) -> RequestWork:
-        """Start to reduce onto the root."""
-        return self._submit(rank_requests.reduce, tensors, opts.reduceOp, opts.rootRank, self._rank)
+        """Start to reduce the tensors of all ranks of the group onto the root."""
+        return self._make_and_submit(rank_requests.reduce, tensors, opts.reduceOp, opts.rootRank, self._rank)
 
     def allgather(self, output_lists: list[list[Tensor]], tensors: list[Tensor], opts: Any = None) -> RequestWork:
         """Start to gather a tensor of every rank into a list; the sizes may differ."""
-        return self._submit(rank_requests.all_gather, [[t] for t in output_lists[0]], tensors)
+        return self._make_and_submit(rank_requests.all_gather, [[t] for t in output_lists[0]], tensors)
 
     def allgather_coalesced(self, output_lists: list[list[Tensor]], tensors: list[Tensor], opts: Any = None) -> RequestWork:
         """Start to gather several tensors of every rank, with one list for each rank."""
-        return self._submit(rank_requests.all_gather, output_lists, tensors)
+        return self._make_and_submit(rank_requests.all_gather, output_lists, tensors)
 
     def all_gather_single(self, output: Tensor, tensor: Tensor, opts: Any = None) -> RequestWork:
         """Start to gather the equal tensors of all ranks in one output tensor, in the order of ranks."""
-        return self._submit(rank_requests.all_gather_single, [output], [tensor], self.size())
+        return self._make_and_submit(rank_requests.all_gather_single, [output], [tensor], self.size())
 
     def all_gather_single_coalesced(self, outputs: list[Tensor], tensors: list[Tensor], opts: Any = None) -> RequestWork:
         """Start to gather several tensors of every rank, each in the output tensor of its number."""
-        return self._submit(rank_requests.all_gather_single, outputs, tensors, self.size())
+        return self._make_and_submit(rank_requests.all_gather_single, outputs, tensors, self.size())
 
     def reduce_scatter(self, outputs: list[Tensor], input_lists: list[list[Tensor]], opts: Any = None) -> RequestWork:
         """Start to reduce the r-th tensor of every list onto rank r; the sizes may differ."""
-        return self._submit(rank_requests.reduce_scatter, outputs, input_lists, _op(opts))
+        return self._make_and_submit(rank_requests.reduce_scatter, outputs, input_lists, _op(opts))
 
     def reduce_scatter_single(self, output: Tensor, tensor: Tensor, opts: Any = None) -> RequestWork:
         """Start to reduce a tensor over all ranks and leave the r-th share of it to rank r."""
-        return self._submit(rank_requests.reduce_scatter_single, [output], [tensor], _op(opts), self.size())
+        return self._make_and_submit(rank_requests.reduce_scatter_single, [output], [tensor], _op(opts), self.size())
 
     def reduce_scatter_single_coalesced(self, outputs: list[Tensor], tensors: list[Tensor], opts: Any = None) -> RequestWork:
         """Start to reduce several tensors over all ranks and leave the r-th share of each to rank r."""
-        return self._submit(rank_requests.reduce_scatter_single, outputs, tensors, _op(opts), self.size())
+        return self._make_and_submit(rank_requests.reduce_scatter_single, outputs, tensors, _op(opts), self.size())
 
     def alltoall(self, outputs: list[Tensor], tensors: list[Tensor], opts: Any = None) -> RequestWork:
         """Start to exchange a tensor with every rank; the sizes may differ."""
-        return self._submit(rank_requests.all_to_all, outputs, tensors, self._rank)
+        return self._make_and_submit(rank_requests.all_to_all, outputs, tensors, self._rank)
 
     def all_to_all_single(
         self, output: Tensor, tensor: Tensor, output_splits: Sequence[int], input_splits: Sequence[int], opts: Any = None
     ) -> RequestWork:
-        """Start to exchange pieces of a tensor; without splits the pieces are even."""
-        return self._submit(
+        """Start to exchange blocks of a tensor along its first dim: block r goes to rank r.
+
+        Without splits all blocks are equal.
+        """
+        return self._make_and_submit(
             rank_requests.all_to_all_single, output, tensor, output_splits, input_splits, self._rank, self.size()
         )
 
     def gather(self, output_lists: list[list[Tensor]], tensors: list[Tensor], opts: Any) -> RequestWork:
         """Start to gather a tensor of every rank on the root."""
         outputs = output_lists[0] if output_lists else []
-        return self._submit(rank_requests.gather, outputs, tensors[0], opts.rootRank, self._rank)
+        return self._make_and_submit(rank_requests.gather, outputs, tensors[0], opts.rootRank, self._rank)
 
     def scatter(self, outputs: list[Tensor], input_lists: list[list[Tensor]], opts: Any) -> RequestWork:
         """Start to send each rank its tensor of the root's list."""
         inputs = input_lists[0] if input_lists else []
-        return self._submit(rank_requests.scatter, outputs[0], inputs, opts.rootRank, self._rank)
+        return self._make_and_submit(rank_requests.scatter, outputs[0], inputs, opts.rootRank, self._rank)
 
     def barrier(self, opts: Any = None) -> RequestWork:
-        """Start a barrier, whose work is done when all ranks have called it."""
-        return self._submit(rank_requests.barrier)
+        """Start a barrier, whose work is done when all ranks of the group have called it."""
+        return self._make_and_submit(rank_requests.barrier)
 
     def send(self, tensors: list[Tensor], dst: int, tag: int) -> RequestWork:
         """Start to send a tensor; the work is done when the tensor has been received."""
-        return self._submit(rank_requests.send, tensors[0], dst, tag)
+        return self._make_and_submit(rank_requests.send, tensors[0], dst, tag)
 
     def recv(self, tensors: list[Tensor], src: int, tag: int) -> RequestWork:
-        """Start to receive a tensor."""
-        return self._submit(rank_requests.receive, tensors[0], src, tag)
+        """Start to receive a tensor from rank `src` of the group."""
+        return self._make_and_submit(rank_requests.receive, tensors[0], src, tag)
 
     # The names before PyTorch 2.13.
     _allgather_base = all_gather_single
@@ -221,10 +225,10 @@ class EmuProcessGroup(_ProcessGroup):  # type: ignore[misc]
 
     def recv_anysource(self, tensors: list[Tensor], tag: int) -> RequestWork:
         """Start to receive a tensor from whichever rank sends first."""
-        return self._submit(rank_requests.receive, tensors[0], rank_requests.ANY, tag)
+        return self._make_and_submit(rank_requests.receive, tensors[0], rank_requests.ANY, tag)
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
-        """Block until all ranks have called it; a rank that never comes raises an error."""
+        """Block until all ranks of the group have called it. An error is raised if a rank can never call it."""
         self.barrier().wait()
 
     def split_group(self, ranks: Sequence[int], timeout: timedelta | None = None, *args: Any, **options: Any) -> Any:

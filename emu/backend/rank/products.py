@@ -49,7 +49,7 @@ _MULTIPLIES_NOTHING = re.compile(r"upsample|convert|combination")
 
 
 def flops_of(func: OpOverload) -> Callable[..., int] | None:
-    """Return the FLOP formula of an operator; None if it multiplies nothing.
+    """Return the function that counts the FLOPs of an operator; None if it multiplies no matrices.
 
     For an operator that multiplies matrices and has no known formula, the result raises a RunError when called.
     """
@@ -87,7 +87,7 @@ def _sum_of_rows(rows: Tensor) -> Shape:
 
 
 def _last_two(values: Iterable[object]) -> tuple[Tensor, Tensor]:
-    """Return the two factors of a product."""
+    """Return the last two tensors among the arguments of a product: its two factors."""
     a, b = [value for value in values if isinstance(value, Tensor)][-2:]
     return a, b
 

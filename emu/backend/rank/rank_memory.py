@@ -11,7 +11,7 @@ _FEW = 4096  # limit of the changes that are kept one by one
 
 
 class LiveStorage(weakref.ref[torch.UntypedStorage]):
-    """A live storage, identified by its address; the part of memory it belongs to may become known later."""
+    """A live storage of a rank, identified by its address; its part of memory, such as weights, may become known later."""
 
     __slots__ = ("address", "here", "part", "size")
     address: int
@@ -52,7 +52,7 @@ class Memory:
             held.here = False
 
     def restart(self) -> None:
-        """Restart the program's own peak at the present size; the peak of the whole run stays."""
+        """Set the peak that the program itself asks for to the present size; the peak of the whole run stays."""
         self.peak_since_bytes = self.live_bytes
 
     def resized(self, storage: torch.UntypedStorage) -> None:
@@ -62,7 +62,7 @@ class Memory:
             self._change(held, storage.nbytes())
 
     def mark(self, storage: torch.UntypedStorage, part: int) -> None:
-        """Set the part of memory that a storage belongs to, unless it is known already."""
+        """Set the part of memory, an index into PARTS such as weights, of a storage, unless it is known already."""
         held = self._held.get(storage._cdata)
         if held is not None and held.part == ACTIVATIONS:
             held.part = part

@@ -71,7 +71,7 @@ class RankRequest:
     rank: int = 0  # the caller's rank in the group
     line: SourceLine | None = None  # the line of the user's program that made the request
     asked_s: float = 0.0  # the time at which the request was made, by this host's monotonic clock
-    marked: bool = False  # True if the result is checked, see `execute`
+    fill_scratch: bool = False  # True if scratch memory is filled first, so that reading it shows; see `execute`
 
     @property
     def dtype(self) -> torch.dtype:
@@ -116,27 +116,27 @@ def dtype_name(dtype: torch.dtype) -> str:
 def all_reduce(tensors: Sequence[Tensor], op: ReduceOp) -> RankRequest:
     """Return a request that reduces tensors in place over all ranks."""
     flat, copies = _in_place("all_reduce", tensors)
-    return _request("all_reduce", _scale(flat, op), flat, _all([flat.numel()]), tensors, copies, reduce=_reduce_name(op))
+    return _request("all_reduce", _scale(flat, op), flat, _all_blocks([flat.numel()]), tensors, copies, reduce=_reduce_name(op))
 
 
 def barrier() -> RankRequest:
     """Return a barrier request: an all_reduce of one number, as in NCCL."""
     flat = torch.zeros(1, dtype=torch.float32, device="cpu")
-    return RankRequest("barrier", "all_reduce", flat, flat, _all([1]), [flat])
+    return RankRequest("barrier", "all_reduce", flat, flat, _all_blocks([1]), [flat])
 
 
 def broadcast(tensors: Sequence[Tensor], root: int, rank: int) -> RankRequest:
     """Return a request that copies the root's tensors to the other ranks."""
     flat, copies = _in_place("broadcast", tensors)
     given = flat if rank == root else flat[:0]
-    return _request("broadcast", given, flat, _all([flat.numel()]), tensors, copies, root=root)
+    return _request("broadcast", given, flat, _all_blocks([flat.numel()]), tensors, copies, root=root)
 
 
 def reduce(tensors: Sequence[Tensor], op: ReduceOp, root: int, rank: int) -> RankRequest:
     """Return a request that reduces tensors to the root; the other ranks' tensors keep their values."""
     flat, copies = _in_place("reduce", tensors)
     made, back = (flat, copies) if rank == root else (flat[:0], ())
-    counts, how = _all([flat.numel()]), _reduce_name(op)
+    counts, how = _all_blocks([flat.numel()]), _reduce_name(op)
     return _request("reduce", _scale(flat, op), made, counts, tensors, back, reduce=how, root=root)
 
 
@@ -145,7 +145,7 @@ def all_gather(outputs: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor]) ->
     counts = [sum(t.numel() for t in of_rank) for of_rank in outputs]
     flat = inputs[0].new_empty(sum(counts))
     result = [t for of_rank in outputs for t in of_rank]
-    return _request("all_gather", _pack("all_gather", inputs), flat, _all(counts), result, _parts(result, flat))
+    return _request("all_gather", _pack("all_gather", inputs), flat, _all_blocks(counts), result, _copies_back(result, flat))
 
 
 def all_gather_single(outputs: Sequence[Tensor], inputs: Sequence[Tensor], n: int) -> RankRequest:
@@ -157,7 +157,7 @@ def all_gather_single(outputs: Sequence[Tensor], inputs: Sequence[Tensor], n: in
         n: The number of ranks of the group.
     """
     given = _pack("all_gather", inputs)
-    counts = _all([given.numel()] * n)
+    counts = _all_blocks([given.numel()] * n)
     flat, copies = _shares("all_gather", outputs, n)
     return _request("all_gather", given, flat, counts, outputs, copies)
 
@@ -166,7 +166,7 @@ def reduce_scatter(outputs: Sequence[Tensor], inputs: Sequence[Sequence[Tensor]]
     """Return a request that reduces `inputs[0][r]` of all ranks into the output of rank r."""
     given = _scale(_pack("reduce_scatter", inputs[0]), op)
     flat, copies = _in_place("reduce_scatter", outputs)
-    counts = _all([t.numel() for t in inputs[0]])
+    counts = _all_blocks([t.numel() for t in inputs[0]])
     return _request("reduce_scatter", given, flat, counts, outputs, copies, reduce=_reduce_name(op))
 
 
@@ -176,7 +176,7 @@ def reduce_scatter_single(outputs: Sequence[Tensor], inputs: Sequence[Tensor], o
         _check_divides("reduce_scatter", tensor, n)
     given = _pack("reduce_scatter", inputs) if len(inputs) == 1 else torch.cat([t.data.reshape(n, -1) for t in inputs], 1)
     flat, copies = _in_place("reduce_scatter", outputs)
-    given, counts = _scale(given.reshape(-1), op), _all([flat.numel()] * n)
+    given, counts = _scale(given.reshape(-1), op), _all_blocks([flat.numel()] * n)
     return _request("reduce_scatter", given, flat, counts, outputs, copies, reduce=_reduce_name(op))
 
 
@@ -184,19 +184,19 @@ def all_to_all(outputs: Sequence[Tensor], inputs: Sequence[Tensor], rank: int) -
     """Return a request that sends `inputs[d]` to rank d and receives `outputs[s]` from rank s."""
     flat = inputs[0].new_empty(sum(t.numel() for t in outputs))
     known = _row_and_column([t.numel() for t in inputs], [t.numel() for t in outputs], rank)
-    return _request("all_to_all", _pack("all_to_all", inputs), flat, known, outputs, _parts(outputs, flat))
+    return _request("all_to_all", _pack("all_to_all", inputs), flat, known, outputs, _copies_back(outputs, flat))
 
 
 def all_to_all_single(
     output: Tensor, given: Tensor, output_splits: Sequence[int], input_splits: Sequence[int], rank: int, n: int
 ) -> RankRequest:
-    """Return a request that cuts `given` along its first dim and exchanges the pieces.
+    """Return a request that cuts `given` along its first dim into a block for each rank and exchanges the blocks.
 
     Args:
-        output: The tensor that receives the pieces.
+        output: The tensor that receives the blocks.
         given: The tensor to cut.
-        output_splits: Rows from each rank; empty: even pieces.
-        input_splits: Rows to each rank; empty: even pieces.
+        output_splits: The number of rows from each rank; empty: equal blocks.
+        input_splits: The number of rows to each rank; empty: equal blocks.
         rank: The caller's rank in the group.
         n: The ranks of the group.
     """
@@ -209,28 +209,28 @@ def gather(outputs: Sequence[Tensor], tensor: Tensor, root: int, rank: int) -> R
     """Return a request that gathers every rank's tensor into the root's outputs (empty elsewhere)."""
     given = _pack("gather", [tensor])
     flat = tensor.new_empty(sum(t.numel() for t in outputs))
-    known = _all([t.numel() for t in outputs]) if rank == root else _one(rank, given.numel())
-    return _request("gather", given, flat, known, outputs, _parts(outputs, flat), root=root)
+    known = _all_blocks([t.numel() for t in outputs]) if rank == root else _one_block(rank, given.numel())
+    return _request("gather", given, flat, known, outputs, _copies_back(outputs, flat), root=root)
 
 
 def scatter(output: Tensor, inputs: Sequence[Tensor], root: int, rank: int) -> RankRequest:
     """Return a request that sends the root's `inputs[r]` (empty elsewhere) to rank r."""
     flat, copies = _in_place("scatter", [output])
     given = _pack("scatter", inputs) if inputs else flat[:0]
-    known = _all([t.numel() for t in inputs]) if rank == root else _one(rank, flat.numel())
+    known = _all_blocks([t.numel() for t in inputs]) if rank == root else _one_block(rank, flat.numel())
     return _request("scatter", given, flat, known, [output], copies, root=root)
 
 
 def send(tensor: Tensor, peer: int, tag: int) -> RankRequest:
     """Return a request that sends a tensor to group rank `peer`."""
     flat = _pack("send", [tensor])
-    return _request("send", flat, flat[:0], _all([flat.numel()]), (), root=peer, tag=tag)
+    return _request("send", flat, flat[:0], _all_blocks([flat.numel()]), (), root=peer, tag=tag)
 
 
 def receive(tensor: Tensor, peer: int, tag: int) -> RankRequest:
     """Return a request that receives a tensor from group rank `peer`, or from `ANY`."""
     flat, copies = _in_place("recv", [tensor])
-    return _request("recv", flat[:0], flat, _all([flat.numel()]), [tensor], copies, root=peer, tag=tag)
+    return _request("recv", flat[:0], flat, _all_blocks([flat.numel()]), [tensor], copies, root=peer, tag=tag)
 
 
 def _request(
@@ -314,10 +314,10 @@ def _in_place(where: str, tensors: Sequence[Tensor]) -> tuple[Tensor, Copies]:
     flat = _pack(where, tensors)
     if len(tensors) == 1 and tensors[0].is_contiguous():
         return flat, ()
-    return flat, _parts(tensors, flat)
+    return flat, _copies_back(tensors, flat)
 
 
-def _parts(tensors: Sequence[Tensor], flat: Tensor) -> Copies:
+def _copies_back(tensors: Sequence[Tensor], flat: Tensor) -> Copies:
     pieces = torch.split(flat, [t.numel() for t in tensors]) if tensors else ()
     return tuple((t.data, piece.view(t.shape)) for t, piece in zip(tensors, pieces, strict=True))
 
@@ -345,7 +345,7 @@ def _without_overlap(given: Tensor, output: Tensor) -> Tensor:
     return given if same or high <= first or last <= low else given.clone()
 
 
-def _all(counts: Sequence[int]) -> KnownBlocks:
+def _all_blocks(counts: Sequence[int]) -> KnownBlocks:
     return _known_blocks(tuple(counts))
 
 
@@ -358,7 +358,7 @@ def _known_blocks(counts: tuple[int, ...]) -> KnownBlocks:
     return known
 
 
-def _one(rank: int, count: int) -> KnownBlocks:
+def _one_block(rank: int, count: int) -> KnownBlocks:
     return KnownBlocks(np.array([rank]), np.array([count]))
 
 

@@ -1,8 +1,9 @@
 """The recorder of each rank's events, from which a trace is made: operators, requests, waits, and steps.
 
-A blocked host thread is no dependency; only a wait is one. A future for which DDP waits in C++, unseen, is joined at the end of
-the backward pass that took it, any other future at the next optimizer step. Step 0 is set-up, up to the first forward pass of a
-module, and everything after the last optimizer step; each optimizer step ends a step.
+Only `wait()` makes later operators depend on a request; how long the host thread is blocked does not count. A
+future for which DDP waits in C++, unseen, is awaited at the end of the backward pass that took it, any other future at the next
+optimizer step. Step 0 is set-up, up to the first forward pass of a module, and everything after the last optimizer step; each
+optimizer step ends a step.
 
 Ranks of one process whose program declares that they compute the same are counted once: of the others only the requests are
 recorded, which must equal those of the counted rank.
@@ -21,10 +22,10 @@ from torch.nn.modules.module import Module, register_module_forward_hook, regist
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.weak import WeakIdKeyDictionary
 
-from emu.backend.rank.count import Count, Operator, suspend_counting, tensors_in
-from emu.backend.rank.notes import EVEN, EventRow, Notes, Splits, merge, splits_of
+from emu.backend.rank.operator_counter import Operator, OperatorCounter, suspend_counting, tensors_in
 from emu.backend.rank.rank_memory import GRADIENTS, OPTIMIZER, WEIGHTS
 from emu.backend.rank.rank_requests import Members, RankRequest, dtype_name
+from emu.backend.rank.recorded_events import EVEN, EventRow, RecordedEvents, Splits, merge, splits_of
 from emu.backend.rank.streams import RankStreams, StreamPosition, current_streams
 from emu.errors import RunError
 from emu.trace.kernel_shape import MOVES
@@ -43,7 +44,7 @@ class Recorder:
         self.splits: dict[int, Splits] = {}  # by event
         self.lines: dict[int, str] = {}  # the line of the user's program, by event
         self.groups: dict[tuple[str, tuple[int, ...]], Members] = {}
-        self.count = Count(self.operator)
+        self.count = OperatorCounter(self.operator)
         self._numbers: dict[object, int] = {}
         self._lane = RankStreams()  # the streams of the thread of the rank's program
         self._step = 0
@@ -78,62 +79,63 @@ class Recorder:
             self.tell(operator)
 
     def mark(self, name: str) -> None:
-        """Add a mark: a named moment between computations."""
+        """Record a mark: a moment with a name between the events of the rank."""
         self._compute(EventRow(self._step, Kind.MARK, self.streams.current, name, "", 0, 0, 0, *MOVES, -1, 0, 0, 0))
 
     def _compute(self, row: EventRow) -> None:
         self.waits.append(self.streams.compute(len(self.rows)))
         self.rows.append(row)
 
-    def request(self, call: RankRequest, instance: int) -> int:
+    def request(self, request: RankRequest, instance: int) -> int:
         """Add a request event, and return its number; -1 if recording is off.
 
         The request waits for the last computation of its stream, and for the requests that its stream has joined since.
         """
         if self.aside:
             return -1
-        self._go_on()
+        self._raise_if_lost()
         seq = len(self.rows)
-        key = call.group[:2]
-        self.groups[key] = call.group  # the axis may be known only later
+        key = request.group[:2]
+        self.groups[key] = request.group  # the axis may be known only later
         number = self._numbers.setdefault(key, len(self._numbers))
-        kind = _KINDS.get(call.operation, Kind.COLLECTIVE)
-        size = call.count * call.dtype.itemsize
-        what = (call.operation, dtype_name(call.dtype), 0, size, call.count, *MOVES)
-        self.rows.append(EventRow(self._step, kind, self.streams.current, *what, number, instance, call.root, call.tag))
-        self.splits[seq] = splits_of(call)
-        if call.line is not None:
-            self.lines[seq] = str(call.line)
+        kind = _KINDS.get(request.operation, Kind.COLLECTIVE)
+        size = request.count * request.dtype.itemsize
+        what = (request.operation, dtype_name(request.dtype), 0, size, request.count, *MOVES)
+        self.rows.append(EventRow(self._step, kind, self.streams.current, *what, number, instance, request.root, request.tag))
+        self.splits[seq] = splits_of(request)
+        if request.line is not None:
+            self.lines[seq] = str(request.line)
         # Messages of one peer and tag are in order, but one to receive must not hold up one to send.
-        queue = (number, kind) if kind == Kind.COLLECTIVE else (number, kind, call.root, call.tag)
+        queue = (number, kind) if kind == Kind.COLLECTIVE else (number, kind, request.root, request.tag)
         self.waits.append(self.streams.request(seq, queue))
         return seq
 
-    def join(self, seq: int) -> None:
+    def depend_on(self, seq: int) -> None:
         """Let the next work on the current stream wait for a request."""
         self.streams.wait(self.streams.current, self.streams.done(seq))
 
     def defer(self, seq: int) -> None:
-        """Join a request at the end of the running backward pass, or at the next optimizer step if none is running."""
+        """Depend on a request at the end of the running backward pass, or at the next optimizer step if none is running."""
         if torch._C._current_graph_task_id() >= 0:
-            Variable._execution_engine.queue_callback(lambda: self.join(seq))
+            Variable._execution_engine.queue_callback(lambda: self.depend_on(seq))
         else:
             self._deferred.append(seq)
 
     def begin(self) -> None:
         """End the set-up (step 0) at the first forward pass of a module; later calls do nothing."""
         self._step = self._step or 1
-        self._go_on()
+        self._raise_if_lost()
 
     def end_before(self, step: int, why: Exception) -> None:
         """Make the rank raise the error `why` at its first event in the given step."""
         self._ends = step, why
 
-    def _go_on(self) -> None:
+    def _raise_if_lost(self) -> None:
+        """Raise the error of `end_before` once its step has begun."""
         if self._ends is not None and self._step >= self._ends[0]:
             raise self._ends[1]
 
-    def weights(self, module: Module) -> None:
+    def mark_weights(self, module: Module) -> None:
         """Mark the storage of the weights of a module when it first runs."""
         number = id(module)
         if number not in self._run:
@@ -146,14 +148,14 @@ class Recorder:
             self.count.mark(tensors, part)
 
     def begin_update(self, optimizer: Optimizer) -> None:
-        """Begin an optimizer step: join deferred requests, mark the storage of weights and gradients, and add a mark."""
+        """Begin an optimizer step: wait for deferred requests, mark the storage of weights and gradients, and add a mark."""
         self._updating += 1
         weights = [p for group in optimizer.param_groups for p in group["params"]]
         if optimizer not in self._known:
             self._mark(weights, WEIGHTS)
         self._mark((p.grad for p in weights if p.grad is not None), GRADIENTS)
         for seq in self._deferred:
-            self.join(seq)
+            self.depend_on(seq)
         self._deferred.clear()
         if self._updating == 1:
             self.mark(UPDATE)
@@ -171,7 +173,7 @@ class Recorder:
             self.mark("step")
             self._step += 1
 
-    def meet(self, seq: int, count: int, message: tuple[int, int] | None) -> None:
+    def set_agreed_size(self, seq: int, count: int, message: tuple[int, int] | None) -> None:
         """Set the sizes of a request, which are known when all members have called."""
         row = self.rows[seq]
         size_bytes = count * int(getattr(torch, row.dtype).itemsize)
@@ -186,7 +188,7 @@ class Recorder:
         self._counted = other
 
     @property
-    def running(self) -> int:
+    def current_step(self) -> int:
         """The number of the current step; 0 during set-up."""
         return self._step
 
@@ -208,23 +210,23 @@ class Recorder:
         """Return all events but operators, in order, each with its split sizes."""
         return [(row, self.splits.get(seq)) for seq, row in enumerate(self.rows) if row.kind != Kind.COMPUTE]
 
-    def notes(self) -> Notes:
-        """Return the notes of the rank; events after the last optimizer step are of step 0.
+    def recorded_events(self) -> RecordedEvents:
+        """Return the events of the rank; those after the last optimizer step are of step 0.
 
         Raises:
             RunError: the requests of the rank differ from those of the rank that is counted for it.
         """
         if self._counted is None:
-            return self._own_notes()
+            return self._own_events()
         if self._without_operators() != self._counted._without_operators():
             raise RunError("record: ranks that are declared to compute the same made different requests")
-        return self._counted.notes()._replace(groups=tuple(self.groups.values()))
+        return self._counted.recorded_events()._replace(groups=tuple(self.groups.values()))
 
-    def _own_notes(self) -> Notes:
+    def _own_events(self) -> RecordedEvents:
         rows = (row if row.step < self._step else row._replace(step=0) for row in self.rows)
         splits = tuple(self.splits[seq][0] if seq in self.splits else () for seq in range(len(self.rows)))
         groups, peak = tuple(self.groups.values()), self.count.memory.peak_by_part()
-        return Notes(tuple(rows), tuple(self.waits), splits, groups, peak, dict(self.lines))
+        return RecordedEvents(tuple(rows), tuple(self.waits), splits, groups, peak, dict(self.lines))
 
 
 class Recording:
@@ -248,7 +250,9 @@ class Recording:
         """
         recorder = self._recorders[rank]
         with ExitStack() as counting, (recorder.streams if lane is None else lane).on_thread():
-            counting.enter_context(recorder.count if lane is None else Count(recorder.operator, recorder.count.memory))
+            counting.enter_context(
+                recorder.count if lane is None else OperatorCounter(recorder.operator, recorder.count.memory)
+            )
             _thread.begin_equal = lambda key: self._begin_equal(recorder, counting, key)
             _thread.recorder = recorder
             try:
@@ -280,10 +284,10 @@ class Recording:
     def hooks(self) -> Iterator[None]:
         """Watch forward passes and optimizer steps on all threads."""
         handles = (
-            register_module_forward_pre_hook(lambda *_: _tell("begin")),
-            register_module_forward_hook(lambda module, *_: _tell("weights", module)),
-            register_optimizer_step_pre_hook(lambda optimizer, *_: _tell("begin_update", optimizer)),
-            register_optimizer_step_post_hook(lambda optimizer, *_: _tell("end_step", optimizer)),
+            register_module_forward_pre_hook(lambda *_: _tell(Recorder.begin)),
+            register_module_forward_hook(lambda module, *_: _tell(Recorder.mark_weights, module)),
+            register_optimizer_step_pre_hook(lambda optimizer, *_: _tell(Recorder.begin_update, optimizer)),
+            register_optimizer_step_post_hook(lambda optimizer, *_: _tell(Recorder.end_step, optimizer)),
         )
         try:
             yield
@@ -293,23 +297,26 @@ class Recording:
 
     def trace(self, meta: Sequence[tuple[str, str]] = ()) -> Trace:
         """Return the trace of all ranks; ranks with equal events share a role."""
-        return merge([r.notes() for r in self._recorders], meta)
+        return merge([r.recorded_events() for r in self._recorders], meta)
 
 
-def _tell(what: str, *of: object) -> None:
+def _tell(method: Callable[..., None], *args: object) -> None:
     """Call a method of this thread's recorder, if the thread has one.
 
     Args:
-        what: The name of the method.
-        *of: Its arguments.
+        method: The method, as a function of `Recorder`.
+        *args: Its further arguments.
     """
     recorder = getattr(_thread, "recorder", None)
     if recorder is not None and not recorder.aside:
-        getattr(recorder, what)(*of)
+        method(recorder, *args)
 
 
 def declare_equal_work(key: Hashable) -> None:
-    """Declare that all ranks with this key compute the same from now on, so that one of them is counted for all."""
+    """Declare that all ranks that pass this key compute the same from now on.
+
+    The work of one of them is counted for all.
+    """
     begin = getattr(_thread, "begin_equal", None)
     if begin is not None:
         begin(key)

@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd import Variable
 
-from emu.backend.rank.count import pause_counting
+from emu.backend.rank.operator_counter import pause_counting
 from emu.backend.rank.rank_requests import ANY
 from emu.backend.rank.record import Recorder
 from emu.errors import must_be
@@ -66,17 +66,17 @@ class RequestWork(dist.Work):
         self._error = error
         self.done = True
 
-    def meet(self, count: int, message: tuple[int, int] | None = None) -> None:
+    def set_agreed_size(self, count: int, message: tuple[int, int] | None = None) -> None:
         """Set the elements of the largest buffer of any member, and the sender and the instance of a received message."""
         self.source = message[0] if message else ANY
         if self.event >= 0:
-            self.recorder.meet(self.event, count, message)
+            self.recorder.set_agreed_size(self.event, count, message)
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Block until the answer has arrived; raise the error of the request if it failed."""
         self._block(self, timeout)
         if self.event >= 0:
-            self.recorder.join(self.event)
+            self.recorder.depend_on(self.event)
         if self._error is not None:
             raise self._error
         return True
@@ -105,7 +105,7 @@ class RequestWork(dist.Work):
             future.set_exception(self._error)
 
     def is_completed(self) -> bool:
-        """Return True if the answer is there, or the request failed."""
+        """Return whether the request is done: its answer has arrived, or it has failed."""
         if not self.done:
             self._poll(self)
         return self.done
@@ -136,7 +136,8 @@ class CoalescedWork(dist.Work):
 
     Args:
         works: The works of these requests.
-        finish: A function that makes the answer from theirs, once all are done; None: their answers are the answer.
+        finish: A function that makes the joint answer from the answers of the requests, once all are done; None: they are the
+            answer.
     """
 
     def __init__(self, works: list[RequestWork], finish: Callable[[], Tensor] | None = None) -> None:
@@ -162,7 +163,7 @@ class CoalescedWork(dist.Work):
         return answers if self._finish is None else answers.then(lambda done: done.wait() and self.wait() and self._finished)
 
     def is_completed(self) -> bool:
-        """Return True if the answer is there, or a request failed."""
+        """Return whether all requests are done: each answer has arrived, or a request has failed."""
         done = all(work.is_completed() for work in self._works)
         return done and (self._finish is None or not self.is_success() or self.wait())
 
@@ -233,7 +234,7 @@ def _header(given: Tensor) -> Tensor:
 
 
 def _count(own: Tensor, other: Tensor, rank: int) -> int:
-    """Return the number of values that another rank holds."""
+    """Return the number of values that another rank's part of a sparse sum has."""
     if not torch.equal(own[:-1], other[:-1]):
         sizes = [size for size in other[:-1].tolist() if size]
         raise must_be("all_reduce", "a sparse tensor", "of one shape on all ranks", f"{sizes} on rank {rank} of the group")

@@ -59,7 +59,7 @@ def is_users(file: str) -> bool:
 
 
 def caller() -> SourceLine | None:
-    """Return the innermost line of the user's program on this thread's stack; None if there is none."""
+    """Return the line of the user's program that this thread runs, the innermost one; None if it runs none."""
     found = (frame for frame in _frames() if is_users(frame.f_code.co_filename))
     return next((SourceLine(frame.f_code.co_filename, frame.f_lineno) for frame in found), None)
 

@@ -16,7 +16,7 @@ _thread = threading.local()
 
 
 class StreamPosition(NamedTuple):
-    """A position in the order of events: the end of certain events and of everything they wait for."""
+    """A position in the order of a rank's events: after the end of certain events and of all events that they wait for."""
 
     events: Mapping[int, Hashable]
     clock: Mapping[Hashable, int]
@@ -56,7 +56,7 @@ class RankStreams:
         return forked
 
     def is_beside(self, other: "RankStreams") -> bool:
-        """Return whether both objects are streams of the same rank."""
+        """Return whether `other` has the streams of the same rank."""
         return self._streams is other._streams
 
     def add(self) -> int:
@@ -86,7 +86,7 @@ class RankStreams:
         return (*([stream.last] if stream.last >= 0 else []), *sorted(stream.joined))
 
     def done(self, request: int) -> StreamPosition:
-        """Return the position at which a request has ended."""
+        """Return the position in the order of events at which a request of this rank has ended."""
         return self._requests[request]
 
     def now(self, stream: int) -> StreamPosition:
@@ -97,7 +97,7 @@ class RankStreams:
         return StreamPosition({**own, **{event: queue for queue, event in latest.items()}}, dict(of.clock))
 
     def wait(self, stream: int, moment: StreamPosition) -> None:
-        """Order the next work on a stream after a position."""
+        """Let the next work on a stream begin only after a position."""
         of = self._streams[stream]
         new = {event: queue for event, queue in moment.events.items() if of.clock.get(queue, -1) < event}
         if not new:

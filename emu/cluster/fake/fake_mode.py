@@ -20,7 +20,7 @@ _REMEMBERED = ("fsdp",)  # namespaces of operators that are cached beside PyTorc
 
 
 class _TensorForm(NamedTuple):
-    """The description of a tensor that an operator returns."""
+    """The shape, strides and dtype of a tensor that an operator returns, from which an equal fake tensor can be made."""
 
     lies_in: int | None  # the number of the input whose storage it shares, or None
     shape: tuple[int, ...]
@@ -50,7 +50,7 @@ class CachedFakeMode(FakeTensorMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Return False, so that torch.compile is not asked to skip anything; the same as in `Count`."""
+        """Return False: calls need no guard against torch.compile, as in `OperatorCounter`."""
         return False
 
     def __torch_dispatch__(
@@ -107,7 +107,7 @@ class CachedFakeMode(FakeTensorMode):
         return made[0] if kind is None else kind(made)
 
     def _make(self, made: _TensorForm, given: Sequence[FakeTensor]) -> FakeTensor:
-        """Return a fake tensor of a description, made in the way of PyTorch's mode."""
+        """Return a fake tensor of this form, as PyTorch's own mode would make it."""
         with _native._DisableTorchDispatch():
             empty = _UNREPLACED.empty_strided(made.shape, made.strides, dtype=made.dtype, device="meta")
             if made.lies_in is not None:
@@ -149,10 +149,12 @@ def _recipe(out: object, given: Sequence[FakeTensor], mode: FakeTensorMode) -> _
 
 
 def _form_of(out: object, given: Sequence[FakeTensor], mode: FakeTensorMode) -> int | _TensorForm:
-    """Return the number of the input that the result is, or a description of the result: a new tensor, or a view of an input.
+    """Return from what an operator's result can be made again: the number of the input that it is, or its form.
+
+    The form is that of a new tensor, or of a view of an input.
 
     Raises:
-        TypeError: The result cannot be made again from a description.
+        TypeError: The result cannot be made again from a form.
     """
     if type(out) is not FakeTensor or not _is_plain(out, mode) or out.is_conj() or out.is_neg() or out.requires_grad:
         raise TypeError("nothing is cached")

@@ -25,11 +25,11 @@ from torch.distributed.distributed_c10d import init_process_group
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from emu.arrays import I64
-from emu.backend.rank.count import pause_counting
-from emu.backend.rank.notes import Notes
+from emu.backend.rank.operator_counter import pause_counting
 from emu.backend.rank.process_group import BACKEND
 from emu.backend.rank.rank_requests import Members, RankRequest
 from emu.backend.rank.record import Recorder, Recording
+from emu.backend.rank.recorded_events import RecordedEvents
 from emu.backend.rank.request_work import RequestWork
 from emu.backend.rank.source_lines import error_line, starts_rank, traceback_of
 from emu.cluster.call_matcher import CallMatcher
@@ -51,25 +51,25 @@ _TIMES: Mapping[str, Callable[[Tensor, int], Tensor]] = {
 }
 
 
-def _write_answer(call: RankRequest) -> None:
-    """Write the answer that equal members would give, for whole numbers, which are real."""
-    n, at = len(call.group.ranks), call.rank
+def _write_answer(request: RankRequest) -> None:
+    """Write the answer of a collective of whole numbers, which are real, as if all members had sent what this rank sends."""
+    n, at = len(request.group.ranks), request.rank
     with unset_fake_temporarily(), pause_counting():
-        given, made = call.input.view(-1), call.output.view(-1)
-        if call.operation in ("reduce_scatter", "scatter", "all_to_all") and given.numel() % n == 0:
+        given, made = request.input.view(-1), request.output.view(-1)
+        if request.operation in ("reduce_scatter", "scatter", "all_to_all") and given.numel() % n == 0:
             given = given.view(n, -1)[at]
-        if call.operation in ("reduce_scatter", "all_reduce", "reduce") and call.reduce in _TIMES:
-            given = _TIMES[call.reduce](given, n)
+        if request.operation in ("reduce_scatter", "all_reduce", "reduce") and request.reduce in _TIMES:
+            given = _TIMES[request.reduce](given, n)
         if given.numel() and made.numel() % given.numel() == 0:
             made.copy_(given.repeat(made.numel() // given.numel()))
 
 
-def _size(call: RankRequest) -> int:
+def _size(request: RankRequest) -> int:
     """Return the elements of the largest buffer of any member."""
-    n = len(call.group.ranks)
-    if call.operation in _OF_ROOT:
-        return n * int(call.known.elements.max(initial=0))
-    return call.count
+    n = len(request.group.ranks)
+    if request.operation in _OF_ROOT:
+        return n * int(request.known.elements.max(initial=0))
+    return request.count
 
 
 T = TypeVar("T")
@@ -84,15 +84,15 @@ class TracedRank(NamedTuple):
     """The events of one rank in one step, with the members of its groups and of their sister groups."""
 
     rank: int
-    notes: Notes  # the notes of one step, as step 1; of the whole run if it had no step
+    recorded_events: RecordedEvents  # of one step, as step 1; of the whole run if it had no step
     step: int  # the number of the step; 0: the script ended without a step
-    sisters: tuple[I64, ...]  # for each group of the notes: [groups, members] it and the groups made with it
+    sisters: tuple[I64, ...]  # for each group of `recorded_events`: [groups, members] it and the groups made with it
     meshes: tuple[Mesh, ...]
     left: RankExit | None  # the exit with a code other than 0, if any
 
 
 class _EnoughError(BaseException):
-    """The signal that the script need not run on."""
+    """The exception that ends a script whose further steps are not needed."""
 
 
 class FakeRanks(Ranks):
@@ -125,7 +125,7 @@ class FakeRanks(Ranks):
         """
         with (
             _rank_context(self._rank, self._own),
-            rank_isolation(self.submit),
+            rank_isolation(self.start_request),
             _group_left(),
             self._recording.hooks(),
             emulate_device(),
@@ -136,9 +136,9 @@ class FakeRanks(Ranks):
         ):
             left = _run(self._rank, program)
         step = self._recorder.steps
-        notes = self._recorder.notes().of_step(step)
-        sisters = tuple(self._sisters(group) for group in notes.groups)
-        self.seen = TracedRank(self._rank, notes, step, sisters, (*self._meshes,), left)
+        recorded_events = self._recorder.recorded_events().of_step(step)
+        sisters = tuple(self._sisters(group) for group in recorded_events.groups)
+        self.seen = TracedRank(self._rank, recorded_events, step, sisters, (*self._meshes,), left)
         return []
 
     def join(self, rank: int, n_ranks: int | None = None) -> None:
@@ -150,19 +150,19 @@ class FakeRanks(Ranks):
         """
         init_process_group(BACKEND, store=HashStore(), rank=self._rank, world_size=n_ranks or self.n_ranks)
 
-    def submit(self, call: RankRequest) -> RequestWork:
-        """Record a request, and return its work, which is done."""
-        work = RequestWork(call.result, lambda *_: None, lambda _: None)
+    def start_request(self, request: RankRequest) -> RequestWork:
+        """Record a request, and return a work that is done at once, because no other rank exists."""
+        work = RequestWork(request.result, lambda *_: None, lambda _: None)
         work.recorder = self._recorder
-        work.event = work.recorder.request(call, self._calls.arrival(call, work).instance)
-        work.meet(_size(call))
-        if not isinstance(call.output, FakeTensor) and not isinstance(call.input, FakeTensor):
-            if call.operation in ("broadcast", "scatter", "recv") and call.root != call.rank:
-                self._numbers.forget(call.result)  # another rank knows it
+        work.event = work.recorder.request(request, self._calls.number_request(request, work).instance)
+        work.set_agreed_size(_size(request))
+        if not isinstance(request.output, FakeTensor) and not isinstance(request.input, FakeTensor):
+            if request.operation in ("broadcast", "scatter", "recv") and request.root != request.rank:
+                self._numbers.forget(request.result)  # another rank knows it
             else:
-                _write_answer(call)
+                _write_answer(request)
         with pause_counting():
-            call.deliver()
+            request.deliver()
         work.finish()
         return work
 

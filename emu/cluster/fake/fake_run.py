@@ -16,7 +16,7 @@ from emu.cluster.fake.traced_roles import dims_of, merged_trace, ranks_to_trace,
 from emu.cluster.npu.npu import UNNAMED
 from emu.cluster.rank_failure import RankExit
 from emu.cluster.rank_state.rank_state import RankState
-from emu.cluster.script_run import Script, exit_code
+from emu.cluster.script_run import Script, report_exit
 from emu.cluster.script_source import read_source
 from emu.errors import RunError, must_be
 from emu.trace.trace import Trace
@@ -51,7 +51,7 @@ def trace_loaded_script(
             seen += others(see, missing)
     traced = ",".join(str(rank) for rank in sorted(one.rank for one in seen))
     trace = merged_trace(seen, representatives(dims_of(seen, n_ranks), seen), (*script.meta, ("traced ranks", traced)))
-    return trace, exit_code(left) if (left := _exit_of(seen)) else 0
+    return trace, report_exit(left) if (left := _exit_of(seen)) else 0
 
 
 def _exit_of(seen: Sequence[TracedRank]) -> RankExit | None:
@@ -59,7 +59,7 @@ def _exit_of(seen: Sequence[TracedRank]) -> RankExit | None:
 
 
 def _trace_rank(script: Script, n_ranks: int, rank: int) -> TracedRank:
-    """Return the events of one rank."""
+    """Run the script as one fake rank, and return the events of that rank."""
     made: list[FakeRanks] = []
 
     def make(own: Sequence[RankState]) -> FakeRanks:
@@ -92,7 +92,15 @@ def _traced_text(seen: Sequence[TracedRank], missing: Sequence[int]) -> str:
 
 
 def _trace_ends(see: Callable[[int], TracedRank], here: int, other: int) -> list[TracedRank]:
-    """Return the two ranks that are always traced; processes forked later inherit what PyTorch has computed here."""
+    """Return the two ranks that are always traced; if they differ, the second is traced in a forked process at the same time.
+
+    Processes that are forked later inherit what PyTorch has computed here for the first.
+
+    Args:
+        see: The function that traces a rank.
+        here: The rank that this process traces.
+        other: The rank that the forked process traces.
+    """
     if other == here:
         return [see(here)]
     with _processes([other]) as others:

@@ -24,7 +24,7 @@ from torch.distributed.tensor._sharding_prop import ShardingPropagator
 from torch.nn.parallel import distributed as data_parallel
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
 
-from emu.backend.rank.count import pause_counting, tensors_in
+from emu.backend.rank.operator_counter import pause_counting, tensors_in
 from emu.cluster.rank_state.rank_state import Replacement, replace_attributes
 
 
@@ -84,7 +84,7 @@ class KnownNumbers(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Return False, so that torch.compile is not asked to skip anything; the same as in `Count`."""
+        """Return False: calls need no guard against torch.compile, as in `OperatorCounter`."""
         return False
 
     def __torch_dispatch__(
@@ -109,7 +109,7 @@ class KnownNumbers(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return out
 
     def item(self, original: Callable[[torch.Tensor], Any], tensor: torch.Tensor) -> Any:
-        """Return what the original `item` returns, or an unknown number for a fake floating-point tensor."""
+        """Return the number of a one-element tensor, or an unknown number for a fake tensor of floating-point numbers."""
         self._asks_item, self._answers_unknown = tensor.is_floating_point(), False
         try:
             value = original(tensor)
@@ -131,7 +131,10 @@ class KnownNumbers(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return not _has_fractions(dtype)
 
     def _note_written(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Mark known numbers as unknown if an operator overwrites them with fake data."""
+        """Forget the known numbers of all tensors that an operator writes in place.
+
+        A fake tensor has a shape but no data; some have known numbers beside it.
+        """
         if not func._schema.is_mutable:
             return
         named = {**dict(zip((a.name for a in func._schema.arguments), args, strict=False)), **kwargs}
@@ -139,7 +142,7 @@ class KnownNumbers(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.forget(tensors_in([named[name] for name in written if name in named]))
 
     def forget(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Mark the content of tensors as unknown from now on."""
+        """Mark the numbers of tensors as unknown from now on."""
         for tensor in tensors:
             if not isinstance(tensor, FakeTensor) and tensor.layout == torch.strided:
                 address = _address(tensor)
@@ -165,7 +168,7 @@ def use_fake_tensors(numbers: KnownNumbers) -> Iterator[None]:
 
 
 def _replacements(numbers: KnownNumbers) -> Iterator[Replacement]:
-    """Yield replacements of PyTorch's functions that use the data of tensors, or that make something for each rank."""
+    """Yield the replacements of PyTorch functions that read the data of tensors, or that make an object for each rank."""
     read_item = torch.Tensor.item
     yield torch.Tensor, "item", lambda tensor: numbers.item(read_item, tensor)
     yield torch.Tensor, "numpy", _numpy(torch.Tensor.numpy)

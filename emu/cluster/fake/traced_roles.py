@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I64, Bool, column
-from emu.backend.rank.notes import merge
 from emu.backend.rank.rank_requests import Members
+from emu.backend.rank.recorded_events import merge
 from emu.cluster.fake.fake_rank import TracedRank
 from emu.errors import InputError
 from emu.trace.report.report import STAGES
@@ -18,7 +18,10 @@ from emu.trace.trace import Kind, Trace
 
 
 class MeshDim(NamedTuple):
-    """One dim of a mesh, or of groups that send messages."""
+    """One dim of a device mesh, or of the groups that send messages.
+
+    `at` is the coordinate of each rank along it. `every` says whether each coordinate must be traced by itself.
+    """
 
     mesh: int  # the number of its mesh
     name: str
@@ -48,10 +51,12 @@ def dims_of(seen: Sequence[TracedRank], n_ranks: int) -> tuple[MeshDim, ...]:
             at[ranks.ravel()] = np.indices(ranks.shape)[axis].ravel()
             found.setdefault(at.tobytes(), MeshDim(number, name, at, name == STAGES))
     for one in seen:
-        for group in sorted({row.group for row in one.notes.rows if row.kind in (Kind.SEND, Kind.RECV)}):
+        for group in sorted({row.group for row in one.recorded_events.rows if row.kind in (Kind.SEND, Kind.RECV)}):
             at = np.zeros(n_ranks, np.int64)
             at[one.sisters[group]] = np.arange(one.sisters[group].shape[1])
-            known = found.get(at.tobytes(), MeshDim(len(meshes) + len(found), one.notes.groups[group].axis, at, every=True))
+            known = found.get(
+                at.tobytes(), MeshDim(len(meshes) + len(found), one.recorded_events.groups[group].axis, at, every=True)
+            )
             found[at.tobytes()] = known._replace(every=True)
     return tuple(found.values())
 
@@ -127,7 +132,10 @@ def representatives(dims: Sequence[MeshDim], seen: Sequence[TracedRank]) -> I64:
 def roles_of(seen: Sequence[TracedRank]) -> dict[int, int]:
     """Return the role of each traced rank; ranks with equal events have one role."""
     numbers: dict[object, int] = {}
-    return {s.rank: numbers.setdefault((s.notes.rows, s.notes.waits, s.notes.splits), len(numbers)) for s in seen}
+    return {
+        s.rank: numbers.setdefault((s.recorded_events.rows, s.recorded_events.waits, s.recorded_events.splits), len(numbers))
+        for s in seen
+    }
 
 
 def merged_trace(seen: Sequence[TracedRank], of: I64, meta: Sequence[tuple[str, str]] = ()) -> Trace:
@@ -143,13 +151,13 @@ def merged_trace(seen: Sequence[TracedRank], of: I64, meta: Sequence[tuple[str, 
     """
     at = {one.rank: i for i, one in enumerate(seen)}
     ranks = [(at[stands], _groups(seen[at[stands]], rank)) for rank, stands in enumerate(of.tolist())]
-    return merge([one.notes for one in seen], meta, ranks)
+    return merge([one.recorded_events for one in seen], meta, ranks)
 
 
 def _groups(stands: TracedRank, rank: int) -> list[Members]:
     """Return the groups of a rank, each corresponding to a group of the rank that represents it."""
     found = []
-    for group, sisters in zip(stands.notes.groups, stands.sisters, strict=True):
+    for group, sisters in zip(stands.recorded_events.groups, stands.sisters, strict=True):
         own: Bool = (sisters == rank).any(axis=1)
         if not own.any():
             raise InputError(

@@ -43,7 +43,7 @@ def _forward(self: Any, input: Tensor) -> Tensor:  # noqa: A002 - PyTorch's name
 
 
 def _share(norm: Any) -> float:
-    """Return the weight of this batch in the running statistics, and count the batch."""
+    """Return the weight of this batch in the running statistics (the momentum), and count the batch."""
     if not norm.track_running_stats:
         return float(norm.momentum or 0.0)
     norm.num_batches_tracked.add_(1)
@@ -51,12 +51,12 @@ def _share(norm: Any) -> float:
 
 
 def _dims(input: Tensor) -> list[int]:  # noqa: A002
-    """Return all dims but that of the channels."""
+    """Return the numbers of all dims but dim 1, that of the channels."""
     return [dim for dim in range(input.dim()) if dim != 1]
 
 
 def _row(values: Tensor, input: Tensor) -> Tensor:  # noqa: A002
-    """Return a value for each channel in the shape of an input."""
+    """Return one value for each channel, reshaped so that it broadcasts to the input."""
     return values.reshape(1, -1, *[1] * (input.dim() - 2))
 
 
@@ -81,7 +81,10 @@ def _gather_stats_with_counts(
     eps: float,
     counts: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Return mean and inverse standard deviation of all ranks' batches, from those of each [rank, channel]."""
+    """Return [channel] the mean and the inverse standard deviation over the batches of all ranks.
+
+    They are computed from the means and the inverse standard deviations [rank, channel] of the single batches.
+    """
     of, n = counts.to(mean.dtype).reshape(-1, 1), float(counts.sum())
     whole = (mean * of).sum(0) / n
     squares = ((invstd.square().reciprocal() - eps + (mean - whole).square()) * of).sum(0)
@@ -92,7 +95,7 @@ def _gather_stats_with_counts(
 
 
 def _elemt(input: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, invstd: Tensor, eps: float) -> Tensor:  # noqa: A002
-    """Return the normalized input."""
+    """Return the input, normalized by mean and inverse standard deviation, scaled by `weight` and shifted by `bias`."""
     scale = invstd if weight is None else invstd * weight
     shift = -mean * scale if bias is None else bias - mean * scale
     return torch.addcmul(_row(shift, input), _wide(input), _row(scale, input)).to(input.dtype)
@@ -124,7 +127,7 @@ def _backward_elemt(
     sum_dy_xmu: Tensor,
     count: Tensor,
 ) -> Tensor:
-    """Return the gradient of the input."""
+    """Return the gradient of the input of the normalization."""
     n = float(count.sum())
     centred = _wide(grad_out) - _row(sum_dy / n, input)
     along = (_wide(input) - _row(mean, input)) * _row(sum_dy_xmu * invstd.square() / n, input)

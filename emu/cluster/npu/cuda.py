@@ -22,7 +22,7 @@ import torch.cuda.profiler
 import torch.cuda.sparse
 import torch.cuda.tunable
 
-from emu.backend.rank.count import current_memory
+from emu.backend.rank.operator_counter import current_memory
 from emu.backend.rank.rank_memory import Memory
 from emu.cluster.npu.npu import NAME, Node, meaningless_error
 from emu.cluster.rank_state.cpu_device import Event, Stream, StreamContext, current_stream
@@ -123,7 +123,10 @@ def _devices(node: Node) -> Table:
 
 
 def _runtime(node: Node, name: str) -> Any:
-    """Return the value of a name in CUDA's runtime: the free memory; the begin and the end of a profile, which do nothing."""
+    """Return the replacement of a function of CUDA's runtime.
+
+    The one for free memory answers for the NPU; those that begin and end a profile do nothing.
+    """
     known = {"cudaMemGetInfo": _free(node), **dict.fromkeys(("cudaProfilerStart", "cudaProfilerStop"), lambda: 0)}
     if name not in known:
         raise meaningless_error(f"torch.cuda.cudart().{name}")
@@ -178,7 +181,7 @@ def _no_effects() -> Table:
 
 
 def _types(module: Any, of_cpu: Any) -> Table:
-    """Return the CPU's types for the names of a module, such as `torch.cuda.FloatTensor`."""
+    """Return the CPU's types under the names of a module's CUDA types, such as `torch.cuda.FloatTensor`."""
     found = [name for name in dir(module) if name.endswith(("Tensor", "Storage"))]
     return {name: getattr(of_cpu, name) for name in found if hasattr(of_cpu, name)}
 
@@ -209,7 +212,7 @@ def _memory_stats(*_: object) -> dict[str, int]:
 
 
 def _nested(figures: Mapping[str, int]) -> dict[str, Any]:
-    """Return figures whose names have dots as nested tables."""
+    """Return numbers whose names have dots, such as `a.b`, as nested tables."""
     found: dict[str, Any] = {}
     for name, value in figures.items():
         *where, last = name.split(".")

@@ -92,7 +92,7 @@ class Node(threading.local):
 
 
 def is_npu(device: Any) -> bool:
-    """Return True if the name is that of a CUDA device."""
+    """Return whether a device, or its name, is a CUDA device, which here stands for an NPU."""
     if isinstance(device, str):
         return device == NAME or device.startswith(f"{NAME}:")
     return isinstance(device, torch.device) and device.type == NAME
@@ -130,7 +130,7 @@ def device_argument_replacements(node: Node) -> Iterator[Replacement]:
     for name in _NEW:
         yield Tensor, name, by_name(getattr(Tensor, name), node)
     for where, name, at, argument, *default in _ARGUMENTS:
-        yield where, name, _at(getattr(where, name), node, at, argument, *default)
+        yield where, name, _with_host_device(getattr(where, name), node, at, argument, *default)
     yield torch, "load", _loads(torch.load, node)
     yield torch, "get_autocast_dtype", _autocast_dtype(torch.get_autocast_dtype)
     yield torch, "get_autocast_gpu_dtype", partial(_autocast_dtype(torch.get_autocast_dtype), NAME)
@@ -185,7 +185,9 @@ def by_name(original: Callable[..., Any], node: Node, argument: str = "device") 
     return call
 
 
-def _at(original: Callable[..., Any], node: Node, at: int, argument: str, default: str = "") -> Callable[..., Any]:
+def _with_host_device(
+    original: Callable[..., Any], node: Node, at: int, argument: str, default: str = ""
+) -> Callable[..., Any]:
     """Return the replacement of a function whose device is a positional argument; a device given as text stays text.
 
     Args:

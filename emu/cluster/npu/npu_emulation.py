@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
-from emu.backend.rank.count import Count, pause_counting, report_move
+from emu.backend.rank.operator_counter import OperatorCounter, pause_counting, report_move
 from emu.cluster.npu.batch_norm import batch_norm_replacements
 from emu.cluster.npu.cuda import cuda_replacements
 from emu.cluster.npu.npu import Node, Npu, by_name, device_argument_replacements, is_npu, meaningless_error
@@ -109,7 +109,7 @@ _HERE = "_emu_on_npu"  # set on tensors that are on the NPU
 _PINNED = "_emu_pinned"
 
 
-def _to(original: Callable[..., Tensor], node: Node) -> Callable[..., Tensor]:
+def _tensor_to(original: Callable[..., Tensor], node: Node) -> Callable[..., Tensor]:
     @wraps(original)
     def to(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         device = args[0] if args else kwargs.get("device")
@@ -169,7 +169,7 @@ def _type(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _pin(tensor: Tensor, device: Any = None) -> Tensor:
-    """Return a copy on the host that a device could read."""
+    """Return a copy of a tensor in pinned memory, as if a device could read it directly."""
     if hasattr(tensor, _PINNED):
         return tensor
     with pause_counting():
@@ -197,7 +197,7 @@ def emulate_npus(npu: Npu | None, n: int) -> Iterator[None]:
 
 def _npu_replacements(node: Node) -> Iterator[Replacement]:
     yield from device_argument_replacements(node)
-    yield Tensor, "to", _to(Tensor.to, node)
+    yield Tensor, "to", _tensor_to(Tensor.to, node)
     yield Tensor, "cpu", _cpu(Tensor.cpu)
     yield Tensor, "cuda", _cuda(node)
     yield Tensor, "type", _type(Tensor.type)
@@ -207,7 +207,7 @@ def _npu_replacements(node: Node) -> Iterator[Replacement]:
     yield torch.UntypedStorage, "cuda", lambda storage, *_, **__: storage
     yield from batch_norm_replacements()
     yield from cuda_replacements(node)
-    yield Count, "host", staticmethod(node.host)
+    yield OperatorCounter, "host", staticmethod(node.host)
     yield dist, "is_nccl_available", lambda: True
     yield dist.distributed_c10d, "is_nccl_available", lambda: True
 

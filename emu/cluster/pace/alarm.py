@@ -41,7 +41,7 @@ class Alarm:
 
     @property
     def is_set(self) -> bool:
-        """True if a call is left or running."""
+        """True if a scheduled call has not been made yet, or is running."""
         return self._calling or bool(self._calls)
 
     def at(self, time_s: float, call: Callable[[], object]) -> Call:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from emu.backend.rank.count import Operator
+from emu.backend.rank.operator_counter import Operator
 from emu.backend.rank.record import Recorder
 from emu.cluster.pace.alarm import now_s
 from emu.cluster.pace.timeliness import Tempo
@@ -25,12 +25,12 @@ class DeviceQueues:
     Args:
         tempo: The pace of virtual time, with the device, and whether computations take the device's time.
         n_ranks: The number of ranks of the job.
-        rest_until: A function that lets other ranks run until a time.
+        park_until: A function that lets other ranks run until a time.
     """
 
-    def __init__(self, tempo: Tempo, n_ranks: int, rest_until: Callable[[int, float], None]) -> None:
-        self._tempo, self._device = tempo, tempo.device.over(n_ranks)
-        self._rest_until = rest_until
+    def __init__(self, tempo: Tempo, n_ranks: int, park_until: Callable[[int, float], None]) -> None:
+        self._tempo, self._device = tempo, tempo.device.for_ranks(n_ranks)
+        self._park_until = park_until
         self._takes_s: dict[Operator, float] = {}
         self.speed = np.ones(n_ranks)  # the share of its device's that each rank has
         self._ends_s: dict[int, float] = {}  # by rank, when the device will have done all that it was given
@@ -45,7 +45,7 @@ class DeviceQueues:
             self.goes_on(rank)
         self._ends_s[rank] += takes_s / self.speed[rank]
         if self._ends_s[rank] - now_s() > _TOGETHER_S:
-            self._rest_until(rank, self._ends_s[rank])
+            self._park_until(rank, self._ends_s[rank])
 
     def settle(self, rank: int, time_s: float) -> float:
         """Wait until the device of a rank has done all its work.
@@ -64,12 +64,12 @@ class DeviceQueues:
         if ends_s <= reached_s:
             self._tempo.kept.computation(reached_s - ends_s)
             return reached_s
-        self._rest_until(rank, ends_s)
-        self.is_at(rank, ends_s)
+        self._park_until(rank, ends_s)
+        self.set_late(rank, ends_s)
         return ends_s
 
-    def is_at(self, rank: int, time_s: float) -> None:
-        """Record that a rank continues now, although it should have continued at `time_s`."""
+    def set_late(self, rank: int, time_s: float) -> None:
+        """Set how late a rank is that continues now, although it should have continued at `time_s`."""
         self._behind_s[rank] = max(0.0, now_s() - time_s)
 
     def goes_on(self, rank: int) -> None:
@@ -81,4 +81,4 @@ class DeviceQueues:
         """Return the seconds of this host that an operator takes on a device."""
         alone = Recorder()
         alone.operator(operator)
-        return float(self._device.seconds(alone.notes().events(), self._tempo.dtype)[0]) * self._tempo.factor
+        return float(self._device.seconds(alone.recorded_events().columns(), self._tempo.dtype)[0]) * self._tempo.factor

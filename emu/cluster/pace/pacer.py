@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from emu.arrays import F64
 from emu.backend.rank.rank_requests import RankRequest, dtype_name
 from emu.cluster.call_matcher import ArrivedRequest, channel_of
-from emu.cluster.cluster import MESSAGES, Agreement, agree
+from emu.cluster.cluster import MESSAGES, Agreement, settle_call
 from emu.cluster.pace.alarm import Alarm, now_s
 from emu.cluster.pace.timeliness import Pace
 from emu.collective.algorithm import Choice
@@ -52,7 +52,10 @@ class PaceListeners(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class _PartialRequest:
-    """A request that at least one, but perhaps not every, member has made."""
+    """A request that at least one, but perhaps not every, member has made.
+
+    It has the tick at which each member came, and the tick at which each member is expected to get its answer.
+    """
 
     ranks: tuple[int, ...]
     came_fs: dict[int, int] = field(default_factory=dict)  # when each member has
@@ -70,7 +73,7 @@ class _PartialRequest:
 
 
 class Pacer:
-    """The fabric of one job, which takes the ranks' requests and answers them in time; its clock begins with the first request.
+    """The fabric of one job in real time: it takes the ranks' requests and answers each when its virtual time has passed.
 
     Args:
         pace: The fabric, and the speed of its time.
@@ -102,37 +105,38 @@ class Pacer:
             step: The training step of the rank; 0: it has begun none.
             at_s: The time of the request by this host's clock. The delay until this process hears of it does not count.
         """
-        call, made, now_fs = arrival.call, arrival.made, self._at_fs(at_s)
+        request, ticket, now_fs = arrival.request, arrival.ticket, self._at_fs(at_s)
         with self._lock:
             self._traffic.step(step, now_fs)
-            if call.operation in MESSAGES:  # these meet in another order than they come
-                self._came_fs[made] = now_fs
+            if request.operation in MESSAGES:  # these meet in another order than they come
+                self._came_fs[ticket] = now_fs
                 return
-            asked = self._asked(call.group[:2], arrival.instance, call.group.ranks)
-            asked.arrived[call.rank], asked.came_fs[call.rank] = made, now_fs
+            asked = self._request_at(request.group[:2], arrival.instance, request.group.ranks)
+            asked.arrived[request.rank], asked.came_fs[request.rank] = ticket, now_fs
             if asked.number is not None:
-                self._enter(asked, [call.rank])
-            elif asked.what is None and _tells_all(call):
-                self._begin(call.group[:2], arrival.instance, self._what(agree(self._choice, [call], 0), call))
+                self._enter(asked, [request.rank])
+            elif asked.what is None and _tells_all(request):
+                agreed = settle_call(self._choice, [request], 0)
+                self._begin(request.group[:2], arrival.instance, self._batch_key(agreed, request))
 
     def matched(self, agreed: Agreement, arrivals: Sequence[ArrivedRequest]) -> None:
         """Process the agreed sizes of a call that all its members have made."""
-        first = arrivals[0].call
+        first = arrivals[0].request
         with self._lock:
             if agreed.served is not None:
                 queue, place = first.group[:2], arrivals[0].instance
                 asked = self._queues[queue].get(place)
                 if asked is not None:  # else it has begun with the last of them, who told all
-                    self._begin(queue, place, self._what(agreed, first), asked.all_came_fs)
+                    self._begin(queue, place, self._batch_key(agreed, first), asked.all_came_fs)
                 return
             channel = channel_of(first)
             place = self._next[channel] + len(self._queues[channel])
-            asked = self._asked(channel, place, tuple(each.call.global_rank for each in arrivals))
-            asked.arrived = dict(enumerate(each.made for each in arrivals))
+            asked = self._request_at(channel, place, tuple(each.request.global_rank for each in arrivals))
+            asked.arrived = dict(enumerate(each.ticket for each in arrivals))
             asked.came_fs = {member: self._came_fs.pop(made) for member, made in asked.arrived.items()}
-            self._begin(channel, place, self._what(agreed, first), asked.all_came_fs)
+            self._begin(channel, place, self._batch_key(agreed, first), asked.all_came_fs)
 
-    def _asked(self, queue: object, place: int, ranks: tuple[int, ...]) -> _PartialRequest:
+    def _request_at(self, queue: object, place: int, ranks: tuple[int, ...]) -> _PartialRequest:
         """Return the request at a position of a queue; create it if no member has made it before."""
         return self._queues[queue].get(place) or self._queues[queue].setdefault(place, _PartialRequest(ranks))
 
@@ -141,7 +145,7 @@ class Pacer:
 
         Args:
             queue: The key of the queue.
-            place: The place of a request in the queue whose sizes are now known.
+            place: The index of a request in the queue whose sizes are now known.
             what: The sizes of this request.
             since_fs: The tick before which no member enters.
         """
@@ -161,27 +165,27 @@ class Pacer:
             self._next[queue] += 1
 
     def _enter(self, asked: _PartialRequest, members: Sequence[int]) -> None:
-        """Let members enter a request that has begun."""
+        """Let some members of a request that has begun enter the fabric."""
         assert asked.number is not None
         for member in members:
             late_fs = self._traffic.enter(asked.number, member, asked.came_fs[member])
             asked.late_fs = max(asked.late_fs, late_fs)
         self._step()
 
-    def _what(self, agreed: Agreement, call: RankRequest) -> BatchKey:
-        """Return the sizes, the algorithm and the communicator of a request."""
-        axis = self._traffic.communicator(Group(call.group.axis, call.group.ranks))
-        name = dtype_name(call.dtype)
-        item = item_as(call.dtype.itemsize, name, self._tempo.dtype)
+    def _batch_key(self, agreed: Agreement, request: RankRequest) -> BatchKey:
+        """Return the key under which the fabric times a request: its sizes, its algorithm and its communicator."""
+        axis = self._traffic.communicator(Group(request.group.axis, request.group.ranks))
+        name = dtype_name(request.dtype)
+        item = item_as(request.dtype.itemsize, name, self._tempo.dtype)
         if agreed.served is None:
             return BatchKey(axis, None, MESSAGE, 2, 0, agreed.size * item, 0, b"")
-        of = operation(call.operation, len(call.group.ranks), call.root)
-        even = call.operation in ROUTED or (agreed.counts == of.block_counts(agreed.size)).all()
+        of = operation(request.operation, len(request.group.ranks), request.root)
+        even = request.operation in ROUTED or (agreed.counts == of.block_counts(agreed.size)).all()
         blocks = b"" if even else agreed.counts.tobytes()
         return BatchKey(axis, agreed.served, of.name, of.n_ranks, of.root, agreed.size * item, agreed.size, blocks)
 
     def _real_s(self, virtual_fs: int) -> float:
-        """Return the time of this host at a tick."""
+        """Return the time by this host's clock, in seconds, at which a virtual tick falls."""
         return (self._began_s or 0.0) + self._tempo.real_s(virtual_fs)
 
     def _at_fs(self, at_s: float) -> int:
@@ -200,7 +204,7 @@ class Pacer:
             self._expect()
             following = self._traffic.next_fs
             if following not in (NEVER, self._stepping):
-                self._alarm.at(self._apart(self._real_s(following)), self._step_at(following))
+                self._alarm.at(self._next_step_s(self._real_s(following)), self._step_at(following))
             self._stepping = following
 
     def _expect(self) -> None:
@@ -216,8 +220,11 @@ class Pacer:
                 asked.expected_fs[member] = end_fs
                 self._listeners.expected(asked.arrived[member], self._real_s(end_fs))
 
-    def _apart(self, time_s: float) -> float:
-        """Return the time for the next call of `_step`: the given one, or slightly later if a rank is about to go on then."""
+    def _next_step_s(self, time_s: float) -> float:
+        """Return the time at which `_step` is called next: `time_s` or slightly later.
+
+        It is later if a rank is about to continue at that time: both would compute at once, and the rank would be late.
+        """
         latest_s = time_s + _MOST_AFTER_S
         for end_s in sorted(self._real_s(end) for asked in self._under_way.values() for end in asked.expected_fs.values()):
             if abs(end_s - time_s) < _APART_S:
@@ -225,7 +232,7 @@ class Pacer:
         return time_s
 
     def _tell(self, moment: MachineMoment) -> None:
-        """Report a change of the machine to the ranks."""
+        """Report a change of the machine, such as a fault, to the ranks."""
         when = format_time(seconds(moment.time_fs))
         self._tempo.kept.met(f"{event} at {when}" for event in moment.events)
         self._listeners.slowed(moment.speed)
@@ -236,7 +243,7 @@ class Pacer:
             self._listeners.stop(RunError(f"at {when} of virtual time {why_stopped(moment.states, moment.stops)}"))
 
     def _answer(self, request: int, member: int, end_fs: int) -> None:
-        """Report that a member leaves a request."""
+        """Report that a member of a request has its answer and leaves the request at a tick."""
         asked = self._under_way[request]
         asked.expected_fs.pop(member, None)
         self._listeners.due(asked.arrived[member], self._real_s(end_fs), self._tempo.real_s(asked.late_fs))
@@ -245,7 +252,7 @@ class Pacer:
             del self._under_way[request]
 
     def _step_at(self, time_fs: int) -> Callable[[], None]:
-        """Return a function that does the step planned for a tick, unless an earlier step has replaced the plan."""
+        """Return a function that calls `_step` for a tick, unless an earlier call has planned another tick."""
 
         def step() -> None:
             with self._lock:
@@ -256,6 +263,6 @@ class Pacer:
         return step
 
 
-def _tells_all(call: RankRequest) -> bool:
+def _tells_all(request: RankRequest) -> bool:
     """Return whether the request of one member is enough to know the size of every block."""
-    return len(call.known.block) == operation(call.operation, len(call.group.ranks), call.root).n_blocks
+    return len(request.known.block) == operation(request.operation, len(request.group.ranks), request.root).n_blocks

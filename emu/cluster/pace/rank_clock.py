@@ -26,7 +26,7 @@ from emu.cluster.pace.traffic import compile_solver
 from emu.cluster.rank_state.cpu_device import THE_HOSTS
 from emu.cluster.rank_state.rank_state import replace_attributes
 from emu.cluster.strands.strand import Wait, current_strand, take_turn, this_strand
-from emu.cluster.threads.rests import Rests
+from emu.cluster.threads.wait_table import WaitTable
 
 _POLL_S = 1e-3
 _READY_S = 1.5e-3  # so long before a rank goes on all is prepared for it
@@ -37,36 +37,39 @@ _SWITCH_S = 2e-4  # of Python's threads: the alarm's waits no longer for one tha
 
 @dataclass(slots=True)
 class _OpenRequest:
-    """A request of a rank that is not answered yet."""
+    """A request of a rank that has not been answered yet.
+
+    `due_s` is the host time at which its answer is due, if known. `carried` says whether its data have been moved.
+    """
 
     rank: int
     asked_s: float
     work: "ref[RequestWork]"  # whose tensors are its rank's alone: what lives when is the same by every clock
     due_s: float | None = None  # None: it is not known
-    late_s: float = 0.0  # that it is already then
-    carried: bool = False  # whether what it moves has been
+    late_s: float = 0.0  # by how much the answer was late already when its time became known
+    carried: bool = False  # whether its data have been moved
     answered: bool = False
 
 
 class RankClock:
     """The clock of ranks whose messages take no time of this host: a request is answered once its data have been moved.
 
-    Methods such as `asked`, `arrived` and `matched` are called when ranks make requests. They do nothing here; a clock with a
-    pace overrides them.
+    No virtual time is computed here: the trace is timed after the run. Methods such as `asked`, `arrived` and `matched` are
+    called when ranks make requests. They do nothing here; a clock with a pace overrides them.
 
     Args:
-        rests: The strands of this process that wait, and the means to wake them.
+        wait_table: The strands of this process that wait, and the means to wake them.
         check: A function that raises an error on a thread that belongs to no rank, else returns once the thread has the baton.
     """
 
     answers_later = False  # whether ranks can compute while a request runs
 
-    def __init__(self, rests: Rests, check: Callable[[int], None]) -> None:
-        self._rests, self._check = rests, check
+    def __init__(self, wait_table: WaitTable, check: Callable[[int], None]) -> None:
+        self._wait_table, self._check = wait_table, check
 
     def listeners(self) -> PaceListeners:
-        """Return the functions that a pacer calls with its reports; all but the report of a failure are ignored."""
-        return PaceListeners(_nobody, _nobody, _nobody, self._rests.stop)
+        """Return the functions that a pacer calls. Only the one for a failure does something: it stops all ranks that wait."""
+        return PaceListeners(_nobody, _nobody, _nobody, self._wait_table.fail_from_outside)
 
     def of_events(self) -> tuple[Callable[[], float], list[str]]:
         """Return a function that gives the seconds by which CUDA events measure (this host's clock), and notes for the user."""
@@ -114,16 +117,16 @@ class RankClock:
             key: A key of the request.
             work: A weak reference to the request, so that nothing here keeps its tensors alive once its rank goes on.
         """
-        self._rests.answer(work, -math.inf)
+        self._wait_table.answer(work, -math.inf)
 
     def block(self, work: RequestWork, rank: int, timeout: timedelta | None) -> None:
-        """Return once a request is done, or the run has failed."""
+        """Return once a request is done, or raise an error if the run has failed."""
         if not work.done:
             self._check(rank)
-            self._rests.rest(this_strand().number, work)
-        elif current_strand() is not None and self._rests.baton.has_others(rank):
+            self._wait_table.park(this_strand().number, work)
+        elif current_strand() is not None and self._wait_table.baton.has_others(rank):
             self._check(rank)  # as on the ranks that came before: threads of all ranks go on in one order
-            self._rests.give_way(this_strand().number)
+            self._wait_table.give_way(this_strand().number)
 
     def poll(self, work: RequestWork, rank: int) -> bool:
         """Return True if no event of this host is still going to complete the request."""
@@ -140,7 +143,7 @@ class PacedClock(RankClock):
     Args:
         tempo: The pace of virtual time.
         n_ranks: The number of ranks of the job.
-        rests: The strands of this process that wait, and the means to wake them.
+        wait_table: The strands of this process that wait, and the means to wake them.
         check: The argument of `RankClock`.
 
     Attributes:
@@ -149,9 +152,9 @@ class PacedClock(RankClock):
 
     answers_later = True
 
-    def __init__(self, tempo: Tempo, n_ranks: int, rests: Rests, check: Callable[[int], None]) -> None:
-        super().__init__(rests, check)
-        self.alarm = rests.alarm = Alarm(rests.abandon, rests.baton.look)
+    def __init__(self, tempo: Tempo, n_ranks: int, wait_table: WaitTable, check: Callable[[int], None]) -> None:
+        super().__init__(wait_table, check)
+        self.alarm = wait_table.alarm = Alarm(wait_table.give_up, wait_table.baton.look)
         self.pacer: Pacer | None = None
         self._tempo = tempo
         self._held: dict[object, _OpenRequest] = {}  # by the key of the work
@@ -162,7 +165,7 @@ class PacedClock(RankClock):
 
     def listeners(self) -> PaceListeners:
         """Return the functions that a pacer calls with its reports."""
-        return PaceListeners(self.expected, self.due, self.slowed, self._rests.stop)
+        return PaceListeners(self.expected, self.due, self.slowed, self._wait_table.fail_from_outside)
 
     def of_events(self) -> tuple[Callable[[], float], list[str]]:
         """Return a function that gives the seconds of CUDA events, virtual or by this host's clock, and notes for the user."""
@@ -196,7 +199,11 @@ class PacedClock(RankClock):
             sys.setswitchinterval(switch_s)
 
     def settle(self, rank: int, time_s: float) -> float:
-        """Wait until the device of a rank has done its work from before `time_s`; return the time at which the rank goes on."""
+        """Wait until the device of a rank has ended its work from before `time_s`.
+
+        Returns:
+            The time at which the rank may continue.
+        """
         return self._devices.settle(rank, time_s)
 
     def asked(self, rank: int, work: RequestWork, time_s: float) -> None:
@@ -204,7 +211,7 @@ class PacedClock(RankClock):
         self._held[work.key] = _OpenRequest(rank, time_s, ref(work))
 
     def arrived(self, arrival: ArrivedRequest, step: int, at_s: float) -> None:
-        """Report a request to the fabric, with the key of its work in place of the work; do nothing if the coordinator has it.
+        """Report a request of a rank to the fabric; do nothing if the coordinator's process has the fabric.
 
         Args:
             arrival: The request with its rank.
@@ -212,12 +219,12 @@ class PacedClock(RankClock):
             at_s: The time, by this host's clock, at which the rank made it.
         """
         if self.pacer is not None:
-            self.pacer.arrived(replace(arrival, made=arrival.made.key), step, at_s)
+            self.pacer.arrived(replace(arrival, ticket=arrival.ticket.key), step, at_s)
 
     def matched(self, agreed: Agreement, arrivals: Sequence[ArrivedRequest]) -> None:
         """Report to the fabric that all members of a call have made their requests."""
         if self.pacer is not None:
-            self.pacer.matched(agreed, [replace(each, made=each.made.key) for each in arrivals])
+            self.pacer.matched(agreed, [replace(each, ticket=each.ticket.key) for each in arrivals])
 
     def expected(self, key: object, time_s: float | None) -> None:
         """Set the host time at which a request will probably be answered; None if it is unknown."""
@@ -227,7 +234,7 @@ class PacedClock(RankClock):
         held.due_s = time_s
         if time_s is not None:
             self.alarm.at(time_s - _READY_S, partial(self._prepare, held))
-            self.alarm.at(time_s - _EARLY_S, partial(self._near, key))
+            self.alarm.at(time_s - _EARLY_S, partial(self._answer_or_wake, key))
 
     def due(self, key: object, time_s: float, late_s: float) -> None:
         """Set the host time at which a request is answered, and by how many seconds that is already late."""
@@ -243,25 +250,25 @@ class PacedClock(RankClock):
     def carried(self, key: object, work: "ref[RequestWork]") -> None:
         """Record that the data of a request have been moved, and answer the request if it is due."""
         self._held[key].carried = True
-        self._near(key)
+        self._answer_or_wake(key)
 
     def _prepare(self, held: _OpenRequest) -> None:
-        """Load the states of the rank of a request that is answered soon.
+        """Load the state of the rank whose request is answered next, if there is time before the answer is due.
 
-        Of several such ranks at one time, of the first alone.
+        If requests of several ranks are due at one time, the state of the first rank is loaded.
         """
         if held.due_s is not None and max(now_s(), self._prepared_until_s) < held.due_s - _EARLY_S:
             self._prepared_until_s = held.due_s
-            self._rests.baton.prepare(held.rank)
+            self._wait_table.baton.prepare(held.rank)
 
-    def _near(self, key: object) -> None:
-        """Answer a request that is due, or wake its rank shortly before; do nothing if its data have not been moved."""
+    def _answer_or_wake(self, key: object) -> None:
+        """Answer a request whose answer is due, or wake its rank shortly before; do nothing if its data have not been moved."""
         held = self._held.get(key)
         if held is None or not held.carried or held.due_s is None or now_s() < held.due_s - _EARLY_S:
             return
         if now_s() >= held.due_s:
             self._land(key)
-        elif not self._rests.wake(key):
+        elif not self._wait_table.wake(key):
             self.alarm.at(held.due_s, partial(self._land, key))
 
     def _land(self, key: object) -> None:
@@ -271,7 +278,7 @@ class PacedClock(RankClock):
             if held is None or held.answered or not held.carried or held.due_s is None or now_s() < held.due_s:
                 return
             held.answered = True
-        if not self._rests.answer(held.work, held.due_s):
+        if not self._wait_table.answer(held.work, held.due_s):
             self._went_on(key)
 
     def block(self, work: RequestWork, rank: int, timeout: timedelta | None) -> None:
@@ -283,12 +290,12 @@ class PacedClock(RankClock):
         self._check(rank)
         reached_s = self.settle(rank, now_s())
         until_s = now_s() + timeout.total_seconds() if timeout else None
-        while not work.done and self._rests.failure is None and (until_s is None or now_s() < until_s):
-            self._rests.rest(this_strand().number, work, until_s)
+        while not work.done and self._wait_table.failure is None and (until_s is None or now_s() < until_s):
+            self._wait_table.park(this_strand().number, work, until_s)
             self._look_at_the_clock(work.key)
         if work.done:
             self._went_on(work.key)
-            self._devices.is_at(rank, max(reached_s, work.due_s))
+            self._devices.set_late(rank, max(reached_s, work.due_s))
         elif until_s is not None and now_s() >= until_s:
             raise dist.DistBackendError(f"emu: rank {rank} has waited for {timeout} for a request that is not done")
         self._devices.goes_on(rank)
@@ -299,7 +306,7 @@ class PacedClock(RankClock):
         if held is None or not held.carried:
             return
         if held.due_s is not None and held.due_s - now_s() > _REHEARSAL_S:
-            self._rests.baton.rehearse()
+            self._wait_table.baton.rehearse()
         while held.due_s is not None and 0 < held.due_s - now_s() < _EARLY_S:
             pass
         self._land(key)
@@ -309,7 +316,7 @@ class PacedClock(RankClock):
         self.settle(rank, now_s())
         held = self._held.get(work.key)
         due_s = held.due_s if held is not None and held.due_s is not None else now_s() + _POLL_S
-        self._rest_until(rank, min(due_s, now_s() + _POLL_S))
+        self._park_until(rank, min(due_s, now_s() + _POLL_S))
         return not (self._sleeping or work.done or (held is not None and held.carried))
 
     def _went_on(self, key: object) -> None:
@@ -323,14 +330,14 @@ class PacedClock(RankClock):
         """Let other ranks run until the time at which a rank continues without a request."""
         self._sleeping += 1
         try:
-            self._rest_until(rank, time_s)
+            self._park_until(rank, time_s)
         finally:
             self._sleeping -= 1
 
-    def _rest_until(self, rank: int, time_s: float) -> None:
-        """Let other ranks run until a given host time."""
+    def _park_until(self, rank: int, time_s: float) -> None:
+        """Let other ranks run until a time of this host's clock."""
         if now_s() < time_s:
-            self._rests.rest(this_strand().number, Wait("a time", comes=True), time_s)
+            self._wait_table.park(this_strand().number, Wait("a time", comes=True), time_s)
 
     def _in_place_of(self, sleep: Callable[[float], None]) -> Callable[[float], None]:
         """Return a function that replaces `time.sleep` of a rank: other ranks run while this one sleeps.
@@ -351,7 +358,7 @@ class PacedClock(RankClock):
                 sleep(seconds)
             finally:
                 self._sleeping -= 1
-            self._devices.is_at(strand.rank, now_s())  # whoever sleeps goes by this host's clock
+            self._devices.set_late(strand.rank, now_s())  # whoever sleeps goes by this host's clock
             self._devices.goes_on(strand.rank)
 
         return slept

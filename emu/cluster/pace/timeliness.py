@@ -21,7 +21,10 @@ _TOLERANCE, _LEAST_S = 0.02, 1e-4  # of what a message took, or so much: that it
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaceFigures:
-    """The results of a paced run: the pace, and how late this host was."""
+    """The results of a paced run: the pace (seconds of this host for a virtual second), and how late this host was.
+
+    Fields that begin with `wall_` count answers that came in time and the seconds by which others were late.
+    """
 
     pace: float  # seconds of this host for each of virtual time
     computes: bool  # whether computation was paced, too
@@ -59,11 +62,11 @@ class TimelinessRecord:
         return TimelinessRecord, ()
 
     def message(self, took_s: float, late_s: float) -> None:
-        """Count an answer.
+        """Count one answer to a request: whether it came in time, and by how many seconds it was late.
 
         Args:
             took_s: The seconds from the request until its answer was due.
-            late_s: The seconds by which the answer came later.
+            late_s: The seconds from then until the answer came.
         """
         in_time = late_s <= max(_TOLERANCE * took_s, _LEAST_S)
         self.add((Lateness(1, int(in_time), late_s),))
@@ -77,13 +80,18 @@ class TimelinessRecord:
         self._met += events
 
     def add(self, each: Iterable[Lateness]) -> None:
-        """Add the lateness counts that other processes have sent."""
+        """Add the counts of answers and late answers that other processes have sent."""
         with self._lock:
             messages, in_time, worst_s, compute_s = zip(self.late, *each, strict=True)
             self.late = Lateness(sum(messages), sum(in_time), max(worst_s), sum(compute_s))
 
     def figures(self, pace: float, computes: bool) -> PaceFigures:
-        """Return the figures of the run, given its pace and whether computations were paced too."""
+        """Return what a report says of the pace: which shares of answers came in time, and how late others were.
+
+        Args:
+            pace: The seconds of this host for a second of virtual time.
+            computes: Whether computations were paced, too.
+        """
         late = self.late
         return PaceFigures(
             pace=pace,
@@ -130,7 +138,7 @@ class Tempo:
         return virtual_fs / TICKS_PER_S * self.factor
 
     def virtual_fs(self, real_s: float) -> int:
-        """Return the number of ticks in some seconds of this host."""
+        """Return the virtual time, in ticks, that passes in some seconds of this host."""
         return int(real_s / self.factor * TICKS_PER_S)
 
 

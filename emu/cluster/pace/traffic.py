@@ -21,7 +21,7 @@ from emu.topology.fault_injection.machine_state import why_stopped
 from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.matching.call_batch import BatchKey, communicators
-from emu.trace.replay.replay import lay_request
+from emu.trace.replay.replay import place_request
 from emu.trace.trace import Group
 
 _MOST_GONE = 4096  # tasks that have left, and are still there
@@ -106,7 +106,7 @@ class Traffic:
         self._whats[number] = what, tuple(ranks)
         rows = np.arange(piece.graph.n_tasks)
         self._of, self._row = np.append(self._of, np.full(len(rows), number)), np.append(self._row, rows)
-        self._state.admit(_after(piece.graph, first, *waiting), held=entry[list(members)])
+        self._state.admit(_graph_behind(piece.graph, first, *waiting), held=entry[list(members)])
         self._enter.update({(number, m): first + int(piece.entry[m]) for m in members})
         self._leave.update({(number, m): first + int(piece.exit[m]) for m in members})
         return number
@@ -143,9 +143,9 @@ class Traffic:
         return sorted(arrived, key=itemgetter(2))
 
     def expected(self) -> list[Arrival]:
-        """Return the members that have not left, each with its expected tick of leaving if nothing new begins.
+        """Return the members of open requests, each with the tick at which it will leave if no further message begins.
 
-        Members without a known time are left out.
+        Members whose tick is not known are left out.
         """
         if not self._leave:
             return []
@@ -161,7 +161,7 @@ class Traffic:
         self._state.advance(until_fs)
 
     def _turn(self, moment: MachineMoment) -> None:
-        """Change the machine to its state at a new moment, together with the messages under way."""
+        """Bring the machine to its state after a change, and move the messages under way to it."""
         before, self._now = self._now, moment
         share = before.share
         if moment.found is not before.found and not moment.stops:
@@ -176,7 +176,7 @@ class Traffic:
             self._state.set_capacity(link, self._state.now_fs, float(whole_Bps[link] * moment.share[link]))
 
     def _move_over(self) -> None:
-        """Move the tasks under way to the topology and the placement of the present machine."""
+        """Move the tasks under way to the topology and the placement that the machine has now."""
         self._topology, self._placement = self._laid_out()
         self._pieces.clear()
         self._state = self._state.moved(self._tasks_on_present_links(), np.array([*self._enter.values()], np.int64))
@@ -208,7 +208,7 @@ class Traffic:
                 tasks[key] = int(number[task])
 
     def _piece_now(self, what: BatchKey, ranks: Sequence[int]) -> LoweredSchedule:
-        """Return the tasks of a request on the present machine."""
+        """Return the tasks that a request of some ranks becomes on the machine as it is now."""
         try:
             return self._piece(what, self._placement[list(ranks)])
         except InputError as error:
@@ -220,21 +220,21 @@ class Traffic:
         """Return the tasks of a request on given nodes, from a cache of the last requests."""
         key = (what, nodes.tobytes())
         if key not in self._pieces:
-            self._pieces[key] = delay_entries(lower_placed(lay_request(what, self._topology, nodes[None])), self._launch_fs)
+            self._pieces[key] = delay_entries(lower_placed(place_request(what, self._topology, nodes[None])), self._launch_fs)
             if len(self._pieces) > _KEPT:
                 self._pieces.popitem(last=False)
         self._pieces.move_to_end(key)
         return self._pieces[key]
 
 
-def _after(graph: Graph, first: int, tasks: I64, preds: I64) -> Graph:
-    """Return a graph to be added to existing tasks, some of whose tasks wait for existing ones.
+def _graph_behind(graph: Graph, first: int, tasks: I64, preds: I64) -> Graph:
+    """Return a graph that can be added to a state, in which some of its tasks also wait for tasks of that state.
 
     Args:
         graph: The graph.
-        first: The number that its first task gets.
+        first: The number that its first task gets in the state.
         tasks: Tasks of the graph that wait.
-        preds: The existing task that each of them waits for.
+        preds: The task of the state that each of them waits for.
     """
     at = graph.pred_start[tasks + 1]
     more = np.concatenate(([0], np.cumsum(np.bincount(tasks, minlength=graph.n_tasks))))

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Self
 
 from emu.backend.executor.wire import serve_store
 from emu.cluster.call_matcher import ArrivedRequest, CallMatcher
-from emu.cluster.cluster import agree, group_name
+from emu.cluster.cluster import group_name, settle_call
 from emu.cluster.pace.alarm import Alarm, now_s
 from emu.cluster.pace.pacer import PaceListeners, Pacer
 from emu.cluster.pace.timeliness import Pace
@@ -123,11 +123,11 @@ class Coordinator:
             each.close()
 
     def doing(self, rank: int) -> str:
-        """Return a text about the last known activity of a rank."""
+        """Return a text on what a rank was last known to do, such as the request for which it waited."""
         return self._latest.get(rank, "before its first request")
 
     def waiting(self, gone: Sequence[int] = ()) -> str:
-        """Return a text about the ranks that waited for others, as far as known; "" if none waited.
+        """Return a text that says which ranks waited for which others, as far as known; "" if none waited.
 
         Args:
             gone: Ranks to leave out.
@@ -174,7 +174,7 @@ class Coordinator:
             self._fail(error)
 
     def _heard(self) -> list[Connection]:
-        """Return all connections on which a message may arrive."""
+        """Return the connections to all processes that may still send a message to the coordinator."""
         return [*self._processes, *self._last_words]
 
     def _hear_last(self, ready: Connection) -> None:
@@ -208,36 +208,36 @@ class Coordinator:
             for each in ready:
                 self._hear(each)
 
-    def _is_at(self, process: int, rank: int, sight: Sight, has_processes: bool) -> None:
-        self._absence.is_at(rank, sight, has_processes, now_s())
+    def _sight(self, process: int, rank: int, sight: Sight, has_processes: bool) -> None:
+        self._absence.see(rank, sight, has_processes, now_s())
 
-    def _ask(self, process: int, number: int, call: Any, at_s: float, step: int) -> None:
-        arrival = self._calls.arrival(call, (process, number))
-        self._open[arrival.made] = arrival
-        self._latest[call.global_rank] = f"in {_request_text(arrival)}"
-        self._absence.heard(now_s())
+    def _ask(self, process: int, number: int, request: Any, at_s: float, step: int) -> None:
+        arrival = self._calls.number_request(request, (process, number))
+        self._open[arrival.ticket] = arrival
+        self._latest[request.global_rank] = f"in {_request_text(arrival)}"
+        self._absence.restart(now_s())
         if self._pacer is not None:
             self._pacer.arrived(arrival, step, at_s)
-        if complete := self._calls.arrive(arrival):
+        if complete := self._calls.match(arrival):
             self._go(complete)
 
     def _go(self, arrivals: Sequence[ArrivedRequest]) -> None:
-        agreed = agree(self._choice, [a.call for a in arrivals], arrivals[0].instance)
+        agreed = settle_call(self._choice, [a.request for a in arrivals], arrivals[0].instance)
         if self._pacer is not None:
             self._pacer.matched(agreed, arrivals)
         numbers: defaultdict[int, list[int]] = defaultdict(list)
         for arrival in arrivals:
-            process, number = arrival.made
+            process, number = arrival.ticket
             numbers[process].append(number)
-            self._met.add(arrival.made)
-            waits = self._waits.get(arrival.call.global_rank)
-            if waits is not None and arrival.made in waits[0]:
-                del self._waits[arrival.call.global_rank]
+            self._met.add(arrival.ticket)
+            waits = self._waits.get(arrival.request.global_rank)
+            if waits is not None and arrival.ticket in waits[0]:
+                del self._waits[arrival.request.global_rank]
         for process, its in numbers.items():
             self._tell_process(process, "go", agreed, its, len(numbers) > 1)
 
     def _tell_of(self, kind: str, made: tuple[int, int], *words: object) -> None:
-        """Send a message about a request to the process that made it."""
+        """Send a message of some kind about a request to the process whose rank has made the request."""
         self._tell_process(made[0], kind, made[1], *words)
 
     def _compare(self, process: int) -> None:
@@ -251,8 +251,8 @@ class Coordinator:
     def _done(self, process: int, numbers: Sequence[int]) -> None:
         for number in numbers:
             arrival = self._open.pop((process, number))
-            self._met.discard(arrival.made)
-            rank, told = arrival.call.global_rank, _request_text(arrival)
+            self._met.discard(arrival.ticket)
+            rank, told = arrival.request.global_rank, _request_text(arrival)
             if self._latest[rank] == f"in {told}":
                 self._latest[rank] = f"after {told}"
 
@@ -312,4 +312,4 @@ class Coordinator:
 
 
 def _request_text(arrival: ArrivedRequest) -> str:
-    return f"{arrival.call.describe()} on {group_name(arrival.call)}, call {arrival.instance + 1}"
+    return f"{arrival.request.describe()} on {group_name(arrival.request)}, call {arrival.instance + 1}"

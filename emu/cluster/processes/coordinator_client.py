@@ -17,7 +17,7 @@ from torch import Tensor
 from torch._C._distributed_c10d import PrefixStore
 
 from emu.backend.executor.wire import GlooWire, reach_store
-from emu.backend.rank.count import pause_counting
+from emu.backend.rank.operator_counter import pause_counting
 from emu.backend.rank.request_work import RequestWork
 from emu.cluster.call_matcher import ArrivedRequest
 from emu.cluster.child_processes import has_processes
@@ -86,14 +86,16 @@ class CoordinatorClient:
             at_s: The time of the request, by this host's clock.
         """
         number = self._made
-        self._numbers[arrival.made] = number
+        self._numbers[arrival.ticket] = number
         self._made += 1
         self._open[number] = arrival
         if self.tempo is not None:
-            self._paced[number] = arrival.made.key
-        call = arrival.call
+            self._paced[number] = arrival.ticket.key
+        request = arrival.request
         with pause_counting():
-            bare = replace(call, input=_without_data(call.input), output=_without_data(call.output), result=[], copies=())
+            bare = replace(
+                request, input=_without_data(request.input), output=_without_data(request.output), result=[], copies=()
+            )
             self._tell("ask", number, bare, at_s - self._behind_s, step)
 
     def wait(self, rank: int, waits: Sequence[object]) -> None:
@@ -135,7 +137,7 @@ class CoordinatorClient:
             os.write(2, text.encode())
 
     @contextmanager
-    def heard(self, carry_out: CarryOut, listeners: PaceListeners) -> Iterator[None]:
+    def run_orders(self, carry_out: CarryOut, listeners: PaceListeners) -> Iterator[None]:
         """Run the coordinator's orders on a thread while the context lasts, until all ranks of the job have ended.
 
         Args:
@@ -172,12 +174,12 @@ class CoordinatorClient:
     def _say_where(self, rank: int) -> None:
         sight = self.sight(rank) if rank in self.ranks else None
         if sight is not None:
-            self._tell("is_at", rank, sight, has_processes())
+            self._tell("sight", rank, sight, has_processes())
 
     def _go(self, carry_out: CarryOut, agreed: Agreement, numbers: list[int], is_shared: bool) -> None:
-        wire = self._wire.among(self._open[numbers[0]].call.group.ranks) if is_shared else None
+        wire = self._wire.among(self._open[numbers[0]].request.group.ranks) if is_shared else None
         for number in numbers:
-            del self._numbers[self._open[number].made]
+            del self._numbers[self._open[number].ticket]
         carry_out(agreed, [self._open.pop(number) for number in numbers], wire, lambda: self._tell("done", numbers))
 
     def _compare_clocks(self) -> float:

@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from emu.backend.rank.record import Recording
-from emu.cluster.cluster import Program, ProgramResult
+from emu.cluster.cluster import JobProgram, JobResult
 from emu.cluster.pace.timeliness import NOT_LATE, Tempo
 from emu.cluster.processes.coordinator import Address, Notice
 from emu.cluster.processes.coordinator_client import CoordinatorClient
 from emu.cluster.rank_failure import last_words_to, report_termination
-from emu.cluster.threads.threads import Threads
+from emu.cluster.threads.threads import ThreadRanks
 from emu.errors import EmuError
 
 _log = logging.getLogger("emu")
@@ -43,7 +43,7 @@ def _forward_notices(tell: Callable[[Notice], None]) -> Iterator[None]:
 
 
 def ranks_of_processes(n_ranks: int, per_process: int) -> list[range]:
-    """Return the ranks of each process."""
+    """Return, for each process, its ranks: `per_process` consecutive ones, and the remaining ones in the last process."""
     return [range(first, min(first + per_process, n_ranks)) for first in range(0, n_ranks, per_process)]
 
 
@@ -60,7 +60,7 @@ class JobProcess:
         tempo: The tempo of the clock by which requests are answered; None: there is no clock.
     """
 
-    program: Program
+    program: JobProgram
     n_ranks: int
     per_process: int
     address: Address
@@ -68,22 +68,22 @@ class JobProcess:
     tempo: Tempo | None = None
     _client: CoordinatorClient | None = field(default=None, repr=False)
 
-    def __call__(self, process: int, host: str) -> ProgramResult:
+    def __call__(self, process: int, host: str) -> JobResult:
         """Run the ranks of a process and return their result; `host` is the address by which others reach this machine."""
         ranks = ranks_of_processes(self.n_ranks, self.per_process)
-        beyond = self._client = CoordinatorClient(self.address, process, ranks, host, self.timeout_s, self.tempo)
+        client = self._client = CoordinatorClient(self.address, process, ranks, host, self.timeout_s, self.tempo)
         recording = Recording(self.n_ranks)
         try:
             with (
-                last_words_to(beyond.last_words),
+                last_words_to(client.last_words),
                 report_termination(),
-                _forward_notices(beyond.notice),
+                _forward_notices(client.notice),
             ):
-                values = self.program(lambda own: Threads(self.n_ranks, None, recording, own, beyond))
+                values = self.program(lambda own: ThreadRanks(self.n_ranks, None, recording, own, client))
         except BaseException as error:
             if not isinstance(error, EmuError | SystemExit):
                 traceback.print_exception(error, file=sys.stderr)
-            beyond.fail(error)  # the coordinator knows it already if a rank has failed
-            return ProgramResult([], (), how="failed")
+            client.fail(error)  # the coordinator knows it already if a rank has failed
+            return JobResult([], (), status="failed")
         late = NOT_LATE if self.tempo is None else self.tempo.kept.late
-        return ProgramResult(values, [recording.of(rank).notes() for rank in beyond.ranks], late=late)
+        return JobResult(values, [recording.of(rank).recorded_events() for rank in client.ranks], late=late)

@@ -12,7 +12,7 @@ from typing import ClassVar
 import torch
 
 from emu.backend.rank import streams
-from emu.backend.rank.count import report_resize
+from emu.backend.rank.operator_counter import report_resize
 from emu.backend.rank.streams import DEFAULT, NEVER, RankStreams
 from emu.cluster.rank_state.rank_state import replace_attributes
 from emu.errors import RunError

@@ -49,7 +49,10 @@ def _replace_attribute(where: Any, name: str, value: object) -> Iterator[None]:
 
 
 class RankState(Protocol):
-    """Some state of which a process has one copy and each rank needs its own."""
+    """State of which a process has one copy and each rank needs its own, such as random generators.
+
+    It can be saved when another rank runs next, and loaded again.
+    """
 
     def of(self, rank: int) -> Any:
         """Return the state with which a rank starts."""

@@ -44,7 +44,7 @@ class Main:
         self._modules: dict[int, types.ModuleType] = {}
 
     def of(self, rank: int) -> types.ModuleType:
-        """Return the module `__main__` of a rank."""
+        """Return a new module `__main__` for a rank."""
         if rank not in self._modules:
             module = types.ModuleType("__main__")
             module.__dict__["__file__"] = str(self._file)
@@ -113,7 +113,7 @@ class Modules:
         self._shared: set[str] = set()
 
     def of(self, rank: int) -> dict[str, Sequence[Any]]:
-        """Return no modules: a rank imports its own."""
+        """Return an empty table of modules, because a rank imports the user's modules itself."""
         return {}
 
     def save(self) -> dict[str, Sequence[Any]]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from emu.backend.rank.source_lines import caller
 from emu.cluster.rank_state.rank_state import Replacement
 from emu.cluster.strands.strand import Strand, Wait, current_strand, take_turn
-from emu.cluster.strands.waits import rest
+from emu.cluster.strands.waits import block_on
 
 if TYPE_CHECKING:  # it imports this module
     from emu.cluster.strands.strands import Strands
@@ -77,9 +77,9 @@ def _starting(start: Callable[[Any], None], strands: "Strands") -> Callable[[Any
             start(thread)
             return
         take_turn(parent)
-        child = strands.child(parent, thread, is_free=_is_free(thread))
+        child = strands.child(parent, thread, is_outside=_runs_outside(thread))
         made: Any = thread
-        made.run = lambda run=thread.run: strands.live(child, run)
+        made.run = lambda run=thread.run: strands.run_child(child, run)
         was_native, was_daemon = parent.is_native, made._daemonic
         parent.is_native = True  # it waits for the thread to be there, which does not have the baton then
         made._daemonic = True  # to Python: whom it waits for at the end of a rank is not for the end of this process
@@ -91,7 +91,7 @@ def _starting(start: Callable[[Any], None], strands: "Strands") -> Callable[[Any
     return started
 
 
-def _is_free(thread: Any) -> bool:
+def _runs_outside(thread: Any) -> bool:
     """Return whether a thread runs library code that only serves pipes, so that it needs no baton."""
     target = getattr(thread, "_target", None) or type(thread).run
     return str(getattr(target, "__module__", "")).startswith(_FREE)
@@ -105,12 +105,12 @@ def _joining(join: Callable[..., None], strands: "Strands") -> Callable[..., Non
         strand, child = current_strand(), strands.find(thread)
         if strand is None or child is None or strand is child:
             join(thread, timeout)
-        elif _is_free(thread):
+        elif _runs_outside(thread):
             join(thread, timeout)  # it ends in its own time: nobody runs until it has
             take_turn(strand)
         elif await_end(strand, child, timeout):
             join(thread)  # it has nothing left to do
-            strands.goes_on_after(child.end)
+            strands.goes_on_after(child.end_position)
 
     return joined
 
@@ -126,11 +126,11 @@ def await_end(strand: Strand, child: Strand, timeout_s: float | None = None) -> 
     Returns:
         Whether the thread has ended.
     """
-    until_s = None if timeout_s is None else strand.turns.after(max(timeout_s, 0.0))
+    until_s = None if timeout_s is None else strand.wait_table.after(max(timeout_s, 0.0))
     take_turn(strand)
     wait = Wait(f"the end of its thread {child.thread.name!r}", caller(), child, lambda: child.is_done)
-    while not child.is_done and (until_s is None or strand.turns.now() < until_s):
-        rest(strand, wait, until_s)
+    while not child.is_done and (until_s is None or strand.wait_table.now() < until_s):
+        block_on(strand, wait, until_s)
     return child.is_done
 
 
@@ -150,7 +150,7 @@ def _living(is_alive: Callable[[Any], bool], strands: "Strands") -> Callable[[An
 def _give_way(strand: Strand) -> None:
     """Let other strands run for a moment, for a program that polls."""
     take_turn(strand)
-    strand.turns.give_way(strand.number)
+    strand.wait_table.give_way(strand.number)
 
 
 def _asking(done: Callable[[Any], bool]) -> Callable[[Any], bool]:

@@ -16,7 +16,10 @@ _python.PyThreadState_Get.restype = ctypes.c_void_p
 
 
 class _TraceCatcher:
-    """The means to call a function on another thread by a trace function, for Python 3.11."""
+    """A means, for Python 3.11, to have another thread call a function before its next instruction.
+
+    It sets a trace function in the state of that thread.
+    """
 
     _Function = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.py_object, ctypes.c_int, ctypes.c_void_p)
 

@@ -19,7 +19,7 @@ IDLE_S = 1e-3  # seconds of the processor; less is no work
 
 
 class Sight(NamedTuple):
-    """One look at a thread: the line it executes, and what it does there."""
+    """A look at a thread at one moment: the line that it executes, and a phrase on what it does there."""
 
     line: SourceLine | None  # of the user's program
     does: str  # in words
@@ -32,7 +32,7 @@ class Sight(NamedTuple):
 
 
 def sight_of(thread: threading.Thread) -> Sight | None:
-    """Return a look at a thread; None if the thread has ended."""
+    """Return the line that a thread executes now; None if the thread has ended."""
     frame = sys._current_frames().get(thread.ident or 0)
     if frame is None or thread.ident is None:
         return None

@@ -12,7 +12,7 @@ from torch._C import _distributed_c10d as native
 from emu.backend.rank.source_lines import caller
 from emu.cluster.rank_state.rank_state import Replacement
 from emu.cluster.strands.strand import Strand, Wait, current_strand
-from emu.cluster.strands.waits import rest
+from emu.cluster.strands.waits import block_on
 
 _Store: Any = native.Store
 _rendezvous: Any = importlib.import_module("torch.distributed.rendezvous")  # `torch.distributed` exports a function so called
@@ -61,7 +61,7 @@ def _writing(name: str) -> Callable[..., Any]:
     def write(store: "SharedStore", *given: Any) -> Any:
         answer, strand = getattr(store.table, name)(*given), current_strand()
         if strand is not None:
-            strand.turns.wake(store.table)
+            strand.wait_table.wake(store.table)
         return answer
 
     return write
@@ -87,24 +87,24 @@ class SharedStore(_Store):  # type: ignore[misc]
             DistStoreError: They do not exist within the time that the program has set.
         """
         strand, most = current_strand(), self.timeout if timeout is None else timeout
-        if strand is None or strand.is_free:
+        if strand is None or strand.is_outside:
             self.table.wait(list(keys), most)
             return
-        until_s = None if most == _UNSAID else strand.turns.after(most.total_seconds())
+        until_s = None if most == _UNSAID else strand.wait_table.after(most.total_seconds())
         wait = Wait(f"{_named(keys)} of a store", caller(), self.table, lambda: self.table.check(list(keys)))
         while not self.table.check(list(keys)):
-            if until_s is not None and strand.turns.now() >= until_s:
+            if until_s is not None and strand.wait_table.now() >= until_s:
                 raise self.late(keys, most)
             self._wait(strand, wait, until_s)
 
     def late(self, keys: Sequence[str], timeout: timedelta) -> Exception:
-        """Return the error of keys that do not exist in time."""
+        """Return the error for keys that no rank has set within the timeout."""
         return dist.DistStoreError(f"wait timeout after {round(timeout.total_seconds() * 1e3)}ms, keys: {', '.join(keys)}")
 
     def _wait(self, strand: Strand, wait: Wait, until_s: float | None) -> None:
         """Let other strands run until the table changes or a time is reached."""
-        asked_s = strand.turns.after(_ASK_S) if self._is_polled else until_s
-        rest(strand, wait, asked_s if until_s is None or asked_s is None else min(asked_s, until_s))
+        asked_s = strand.wait_table.after(_ASK_S) if self._is_polled else until_s
+        block_on(strand, wait, asked_s if until_s is None or asked_s is None else min(asked_s, until_s))
 
     set, add, append, compare_set, multi_set = map(_writing, ("set", "add", "append", "compare_set", "multi_set"))
 
@@ -125,8 +125,8 @@ class SharedStore(_Store):  # type: ignore[misc]
         """
         strand = current_strand()
         found = bool(self.table.check(list(keys)))
-        if strand is not None and not (found or strand.is_free or strand.is_native):
-            strand.turns.give_way(strand.number)
+        if strand is not None and not (found or strand.is_outside or strand.is_native):
+            strand.wait_table.give_way(strand.number)
             found = bool(self.table.check(list(keys)))
         return found
 
@@ -218,7 +218,7 @@ def _tcp_store(stores: Stores) -> Callable[..., SharedStore]:
 
 
 def _claim(hosts: SharedStore, host: str, port: int, *, is_shared: bool) -> None:
-    """Record that a store listens at a port.
+    """Record that a rank's store listens at a port of a host.
 
     Raises:
         DistNetworkError: Another store listens there, and the two are not shared.
@@ -228,7 +228,7 @@ def _claim(hosts: SharedStore, host: str, port: int, *, is_shared: bool) -> None
 
 
 def _meet(store: SharedStore, world_size: int | None, is_master: bool) -> None:
-    """Count the ranks that have opened a store, and make the rank that serves it wait for all of them."""
+    """Count the ranks that have opened a store, and let the rank that serves the store wait until all have opened it."""
     if world_size is None or world_size < 0:
         return
     come = store.add(_WORKERS, 1)

@@ -14,7 +14,7 @@ from emu.backend.rank.source_lines import SourceLine, in_brackets
 from emu.cluster.strands.next_instruction import thread_state
 
 if TYPE_CHECKING:  # it imports this module
-    from emu.cluster.threads.rests import Rests
+    from emu.cluster.threads.wait_table import WaitTable
 
 _thread = threading.local()  # its `strand`
 _forked_by: list[int] = []  # the rank that has forked this process, if one has
@@ -27,25 +27,25 @@ class Strand:
     Args:
         number: The number in the cluster; for the thread of a rank's program, the rank.
         rank: The rank that it belongs to.
-        turns: The strands of its process that wait; by this object it gets the baton and hands it on.
+        wait_table: The strands of its process that wait; by this object it gets the baton and hands it on.
         thread: The thread.
-        is_free: Whether it runs without the baton, until it uses something that belongs to the rank.
+        is_outside: Whether it runs without the baton, until it uses something that belongs to the rank.
         is_native: Whether its waits block like those of the system, because its code must not hand the baton on.
-        ends: Whether it must end at its next wait, because its rank has ended.
+        must_end: Whether it must end at its next wait, because its rank has ended.
         is_done: Whether it has ended.
-        end: The end of all its work, once it has ended.
+        end_position: The position in the events of the rank at which all its work has ended, once it has.
         state: The address at which Python keeps the state of its thread.
     """
 
     number: int
     rank: int
-    turns: "Rests"
+    wait_table: "WaitTable"
     thread: threading.Thread
-    is_free: bool = False
+    is_outside: bool = False
     is_native: bool = False
-    ends: bool = False
+    must_end: bool = False
     is_done: bool = False
-    end: Any = None
+    end_position: Any = None
     state: int = 0
 
     @property
@@ -56,10 +56,10 @@ class Strand:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Wait:
-    """One wait of a strand for something other than communication.
+    """A wait of a strand for something other than communication, such as a lock.
 
     Args:
-        what: The thing that it waits for, such as "a lock".
+        what: A noun for what the strand waits for, such as "a lock".
         line: The line of the user's program that waits.
         of: The object that wakes the strand; None: the wait itself.
         is_over: A function that says whether the wait is over; it is called when no other strand can change that.
@@ -74,7 +74,7 @@ class Wait:
 
     @property
     def key(self) -> object:
-        """The object that wakes the strand."""
+        """The object that others pass to wake this strand: `of` if it is set, else this wait itself."""
         return self if self.of is None else self.of
 
     def in_words(self, rank: int) -> str:
@@ -136,18 +136,18 @@ def take_turn(strand: Strand, *, is_last: bool = False) -> None:
     Raises:
         StrandEnd: The rank or the run has ended.
     """
-    if strand.is_free:
-        strand.turns.step_in(strand, is_last=is_last)
-        strand.is_free = False
+    if strand.is_outside:
+        strand.wait_table.step_in(strand, is_last=is_last)
+        strand.is_outside = False
     check_goes_on(strand)
 
 
 def check_goes_on(strand: Strand) -> None:
     """Raise the error that ends a strand, if its rank or the run has ended."""
     if strand.is_main:
-        if strand.turns.failure is not None:
-            raise strand.turns.stopped()
-    elif strand.ends or strand.turns.failure is not None:
+        if strand.wait_table.failure is not None:
+            raise strand.wait_table.stopped()
+    elif strand.must_end or strand.wait_table.failure is not None:
         raise StrandEnd
 
 
@@ -164,7 +164,7 @@ class RankLocal:
         self.__dict__.update(_by_rank={}, _first=first)
 
     def here(self) -> dict[str, Any]:
-        """Return the attributes of the calling thread's rank."""
+        """Return the attributes that belong to the rank of the calling thread."""
         rank = current_rank()
         found: dict[str, Any] | None = self._by_rank.get(rank)
         if found is None:

@@ -28,7 +28,7 @@ from emu.cluster.rank_state.rank_state import Replacement
 from emu.cluster.strands.strand import Strand, Wait, check_goes_on, current_strand, take_turn
 
 if TYPE_CHECKING:  # it imports this module
-    from emu.cluster.threads.rests import Rests
+    from emu.cluster.threads.wait_table import WaitTable
 
 _new_lock, _monotonic = threading.Lock, time.monotonic
 _python: Any = threading  # has its classes in Python, too, which the stubs do not say
@@ -38,11 +38,11 @@ _python_queue: Any = queue
 class Lock:
     """A lock in place of `threading.Lock`: a strand that waits for it hands the baton on."""
 
-    __slots__ = ("__weakref__", "_holder", "_lock", "_turns")
+    __slots__ = ("__weakref__", "_holder", "_lock", "_wait_table")
 
     def __init__(self) -> None:
         self._lock = _new_lock()
-        self._turns: Rests | None = None  # of strands that have waited for it
+        self._wait_table: WaitTable | None = None  # of strands that have waited for it
         self._holder: Strand | None = None  # who has it
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
@@ -53,23 +53,23 @@ class Lock:
             return True
         if not blocking:
             return False
-        if strand is None or strand.is_native or strand.is_free or self._is_held_beside():
+        if strand is None or strand.is_native or strand.is_outside or self._is_held_beside():
             return self._lock.acquire(True, timeout)
-        return self._rest(strand, None if timeout < 0 else strand.turns.after(timeout))
+        return self._await_release(strand, None if timeout < 0 else strand.wait_table.after(timeout))
 
     def _is_held_beside(self) -> bool:
         """Return whether a strand that runs without the baton holds the lock."""
         holder = self._holder
-        return holder is not None and holder.is_free
+        return holder is not None and holder.is_outside
 
-    def _rest(self, strand: Strand, until_s: float | None) -> bool:
+    def _await_release(self, strand: Strand, until_s: float | None) -> bool:
         """Wait for the lock while other strands run, and return whether it became free in time."""
-        self._turns = strand.turns
+        self._wait_table = strand.wait_table
         wait = Wait("a lock", caller(), self, lambda: not self._lock.locked())
         while not self._lock.acquire(False):
-            if until_s is not None and strand.turns.now() >= until_s:
+            if until_s is not None and strand.wait_table.now() >= until_s:
                 return False
-            rest(strand, wait, until_s)
+            block_on(strand, wait, until_s)
         self._holder = strand
         return True
 
@@ -77,15 +77,15 @@ class Lock:
         """Release the lock, and wake the strands that wait for it."""
         self._holder = None
         self._lock.release()
-        if self._turns is not None:
-            self._turns.wake(self)
+        if self._wait_table is not None:
+            self._wait_table.wake(self)
 
     def locked(self) -> bool:
         """Return whether the lock is taken."""
         return self._lock.locked()
 
     def _at_fork_reinit(self) -> None:
-        self._lock, self._turns, self._holder = _new_lock(), None, None
+        self._lock, self._wait_table, self._holder = _new_lock(), None, None
 
     __enter__ = acquire
 
@@ -93,7 +93,7 @@ class Lock:
         self.release()
 
 
-def rest(strand: Strand, wait: Wait, until_s: float | None = None) -> bool:
+def block_on(strand: Strand, wait: Wait, until_s: float | None = None) -> bool:
     """Hand the baton on until a wait of the calling thread's strand is over, or until a time.
 
     Args:
@@ -109,8 +109,8 @@ def rest(strand: Strand, wait: Wait, until_s: float | None = None) -> bool:
         StrandEnd: The strand is of a thread that a rank has started, and the rank has ended.
     """
     check_goes_on(strand)
-    woken = strand.turns.rest(strand.number, wait, until_s)
-    strand.is_free = False
+    woken = strand.wait_table.park(strand.number, wait, until_s)
+    strand.is_outside = False
     check_goes_on(strand)
     return woken
 
@@ -129,7 +129,7 @@ def lock_replacements() -> Iterator[Replacement]:
 def now() -> float:
     """Return the time in seconds by which the calling thread waits: that of its strand, else this host's."""
     strand = current_strand()
-    return _monotonic() if strand is None else strand.turns.now()
+    return _monotonic() if strand is None else strand.wait_table.now()
 
 
 def _sleeping(sleep: Any) -> Any:
@@ -141,7 +141,7 @@ def _sleeping(sleep: Any) -> Any:
             sleep(seconds)
             return
         take_turn(strand)
-        rest(strand, Wait("a time", caller(), comes=True), strand.turns.after(seconds))
+        block_on(strand, Wait("a time", caller(), comes=True), strand.wait_table.after(seconds))
 
     return slept
 
@@ -178,11 +178,11 @@ def await_event(strand: Strand, what: str, has_come: Callable[[], Any], timeout_
     Returns:
         The last result of `has_come`.
     """
-    until_s, step_s = None if timeout_s is None else strand.turns.after(max(timeout_s, 0.0)), _FIRST_S
+    until_s, step_s = None if timeout_s is None else strand.wait_table.after(max(timeout_s, 0.0)), _FIRST_S
     wait = Wait(what, caller(), comes=True)
-    while not (found := has_come()) and (until_s is None or strand.turns.now() < until_s):
-        asked_s = strand.turns.after(step_s)
-        rest(strand, wait, asked_s if until_s is None else min(asked_s, until_s))
+    while not (found := has_come()) and (until_s is None or strand.wait_table.now() < until_s):
+        asked_s = strand.wait_table.after(step_s)
+        block_on(strand, wait, asked_s if until_s is None else min(asked_s, until_s))
         step_s = min(1.1 * step_s, _LAST_S)
     return found
 
@@ -194,7 +194,12 @@ def _selecting(select: Callable[..., Any]) -> Callable[..., Any]:
     def selected(selector: Any, timeout: float | None = None) -> Any:
         strand = current_strand()
         is_timed = timeout is not None and timeout > 0
-        if strand is None or strand.is_free or strand.is_native or not (is_timed or strand.turns.baton.has_others(strand.rank)):
+        if (
+            strand is None
+            or strand.is_outside
+            or strand.is_native
+            or not (is_timed or strand.wait_table.baton.has_others(strand.rank))
+        ):
             return select(selector, timeout)
         if not is_timed and timeout is not None:
             return select(selector, timeout)
@@ -210,14 +215,14 @@ def _selecting(select: Callable[..., Any]) -> Callable[..., Any]:
 def _await_processes(strand: Strand, select: Callable[..., Any], selector: Any, timeout_s: float | None) -> Any:
     """Wait for data from processes while other strands run; data are read only when no other strand is ready."""
     until_s = math.inf if timeout_s is None else _monotonic() + timeout_s
-    strand.turns.step_out(strand, awaits=True)
+    strand.wait_table.step_out(strand, awaits=True)
     try:
         idle: Idle | None = Idle()
         while not (found := select(selector, min(Idle.LONGEST_S, max(0.0, until_s - _monotonic())))):
-            if _monotonic() >= until_s or strand.ends or strand.turns.failure is not None:
+            if _monotonic() >= until_s or strand.must_end or strand.wait_table.failure is not None:
                 break
             if idle is not None and idle.time_s() > _IDLE_S:
-                strand.turns.await_idle(strand)
+                strand.wait_table.await_idle(strand)
                 idle = None  # others go on before it from now on
         return found
     finally:
@@ -255,7 +260,7 @@ def without_baton(wait: Callable[..., Any]) -> Callable[..., Any]:
         strand = current_strand()
         if strand is None or not hands_baton_on(strand):
             return wait(*args, **kwargs)
-        strand.turns.step_out(strand)
+        strand.wait_table.step_out(strand)
         try:
             return wait(*args, **kwargs)
         finally:
@@ -266,7 +271,7 @@ def without_baton(wait: Callable[..., Any]) -> Callable[..., Any]:
 
 def hands_baton_on(strand: Strand) -> bool:
     """Return whether a strand that waits for the system hands the baton on: it has it, and its rank has other threads."""
-    return not (strand.is_free or strand.is_native) and strand.turns.baton.has_others(strand.rank)
+    return not (strand.is_outside or strand.is_native) and strand.wait_table.baton.has_others(strand.rank)
 
 
 def _future_waits(wait: Callable[[Any], Any]) -> Callable[[Any], Any]:

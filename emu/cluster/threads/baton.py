@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 from emu.cluster.rank_state.rank_state import RankState
-from emu.cluster.threads.core import Core
+from emu.cluster.threads.processor import Processor
 
 _TURN_S = 50e-6  # of the baton's own time that a turn takes, about as much as the shortest take on a host
 _LISTEN_S = 0.5  # between two moments at which a signal is heard
@@ -24,24 +24,26 @@ _MOMENT_S = 1e-3  # between two questions of a strand that asks again and again
 
 
 class Baton:
-    """The right to run, which strands get in the order in which they became ready.
+    """The right to run: one strand of the process has it, and hands it to the strand that became ready first.
 
-    A strand is *ready* if it waits for nothing but the baton. The baton *lies* if no strand has it. Its own time goes on a
-    little with each turn of the baton; while no strand is ready, it goes on to the time until which the next one rests.
+    A strand is *ready* if it waits for nothing but the baton. The baton is *unheld* if no strand has it. It has a clock of its
+    own, which advances a little at each turn. While no strand is ready, the clock jumps to the earliest time until which a
+    strand rests.
 
     Args:
         ranks: The ranks whose programs share it.
-        own: The states that are swapped.
+        own: The states of which each rank has its own, such as random generators; they are saved and loaded when the rank
+            changes.
         stuck: A function that is called when no strand is ready; it must make one ready, raise, or leave it to another thread.
-        core: The processor of the strand with the baton, if that strand always runs until it hands the baton on.
+        processor: The processor of the strand with the baton, if that strand always runs until it hands the baton on.
     """
 
     def __init__(
-        self, ranks: Sequence[int], own: Sequence[RankState], stuck: Callable[[], None], core: Core | None = None
+        self, ranks: Sequence[int], own: Sequence[RankState], stuck: Callable[[], None], processor: Processor | None = None
     ) -> None:
         self._own = own
         self._stuck = stuck
-        self._core = core
+        self._processor = processor
         self._gates: dict[int, LockType] = {}  # by strand; locked while it rests
         self._ranks: dict[int, int] = {}  # of each strand
         self.lock = threading.RLock()  # over all of it: while a thread has it, no strand gets the baton
@@ -50,20 +52,20 @@ class Baton:
         self.now_s = 0.0  # its own time: goes on with each turn, and to where a strand has rested if nobody else is ready
         self._due: set[int] = set()  # strands that are ready as their time has come, and not as somebody has woken them
         self._outside: set[int] = set()  # strands that run without it
-        self._last: dict[int, bool] = {}  # strands that go on once no other is ready, in their order; whether they are
+        self._when_idle: dict[int, bool] = {}  # strands that go on once no other is ready, in order; True: it is ready itself
         for rank in ranks:
             self.add(rank, rank)
-        self._lies = False  # nobody has it, as none is ready
-        self._holder = -1  # whose own the process has
+        self._is_unheld = False  # nobody has it, as none is ready
+        self._loaded_rank = -1  # whose states are loaded in the process
         self._states: dict[int, list[Any]] = {}
         self._before: list[Any] = []
         self._finished = threading.Event()
-        self.abandoned = False
+        self.is_released = False
         self.running: int | None = None  # the strand that has it
         self.turns = 0  # how often it was handed on
 
     def start(self) -> None:
-        """Give the baton to the first rank."""
+        """Save the state of the process, and give the baton to the first rank."""
         self._before = [each.save() for each in self._own]
         self._states = {rank: [each.of(rank) for each in self._own] for rank in self._ranks.values()}
         self._hand_on()
@@ -94,7 +96,7 @@ class Baton:
         return self._ranks[strand]
 
     def has_others(self, rank: int) -> bool:
-        """Return whether a rank has other strands that take part in handing on the baton."""
+        """Return whether a rank has at least two strands that take the baton."""
         return len(self._ranks) > len(self._states) and sum(each not in self._outside for each in self.strands(rank)) > 1
 
     @property
@@ -103,27 +105,32 @@ class Baton:
 
         Such a strand rests until a time, runs without the baton, or waits until no other strand is ready.
         """
-        return bool(self._timed or self._outside or self._last)
+        return bool(self._timed or self._outside or self._when_idle)
 
     def restore(self) -> None:
         """Restore the state that the process had before the start, after every rank has left."""
         if self._before:
             self._load(self._before)
 
-    def abandon(self) -> None:
-        """Let every strand run at once without the baton, so that none waits for it forever."""
-        self.abandoned = True
+    def release_all(self) -> None:
+        """Let every strand run without the baton from now on, at the end of a run or after an error of the cluster itself."""
+        self.is_released = True
         for strand in list(self._gates):
             self._open(strand)
         self._finished.set()
 
     def await_turn(self, strand: int, until_s: float | None = None) -> None:
-        """Block until the strand has the baton."""
+        """Block until the strand has the baton.
+
+        Args:
+            strand: The strand.
+            until_s: The time of this host's monotonic clock at which it checks whether its wait is over; None: never.
+        """
         gate = self._gates[strand]
         while not gate.acquire(timeout=-1 if until_s is None else max(0.0, until_s - time.monotonic())):
             until_s = self._ask_again(strand)
-        if self._core is not None:
-            self._core.turn()
+        if self._processor is not None:
+            self._processor.bind_thread()
 
     def _ask_again(self, strand: int) -> float | None:
         """Hand the baton on if nobody has it and a strand's wait time is over.
@@ -135,7 +142,7 @@ class Baton:
             due_s = self._timed[strand][1] if strand in self._timed else 0.0
             if due_s > time.monotonic():
                 return due_s
-            if self._lies:
+            if self._is_unheld:
                 self._hand_on()
             return None
 
@@ -148,11 +155,11 @@ class Baton:
         Returns:
             Whether a strand may run now. None may if the baton's own time is ahead of this host's clock.
         """
-        if not self._ready and self._last:
-            last = next(iter(self._last))
-            if not self._last[last]:
+        if not self._ready and self._when_idle:
+            last = next(iter(self._when_idle))
+            if not self._when_idle[last]:
                 return False
-            del self._last[last]
+            del self._when_idle[last]
             self._ready.append(last)
         first = min(self._timed, key=lambda each: self._timed[each][0], default=None)
         if first is None or (self._ready and self._timed[first][0] > self.now_s):
@@ -164,7 +171,7 @@ class Baton:
         self._due.add(first)
         return True
 
-    def rest(self, strand: int, until_s: float | None = None) -> None:
+    def hand_on_and_wait(self, strand: int, until_s: float | None = None) -> None:
         """Hand the baton on, and return when the strand has it again.
 
         Args:
@@ -173,7 +180,7 @@ class Baton:
         """
         due_s = None if until_s is None else time.monotonic() + until_s - self.now_s + _ROUNDED_S
         with self.lock:
-            if self.abandoned:
+            if self.is_released:
                 return
             if until_s is not None and due_s is not None and strand not in self._ready:
                 self._timed[strand] = until_s, due_s
@@ -188,7 +195,10 @@ class Baton:
         self.await_turn(strand, due_s)
 
     def after(self, seconds: float) -> float:
-        """Return the baton's own time after some seconds, in whole milliseconds; smaller differences change no order."""
+        """Return the time of the baton's clock some seconds from now, in whole milliseconds.
+
+        Smaller differences must not change the order of strands.
+        """
         return round(self.now_s + math.ceil(seconds * 1e3) / 1e3, 3)
 
     def give_way(self, strand: int) -> None:
@@ -199,7 +209,7 @@ class Baton:
         with self.lock:
             if strand not in self._ready:
                 self._timed[strand] = self.after(_MOMENT_S), 0.0
-        self.rest(strand)
+        self.hand_on_and_wait(strand)
 
     def wake(self, strand: int) -> None:
         """Make a waiting strand ready; do nothing if it is ready already or has left."""
@@ -209,7 +219,7 @@ class Baton:
             self._timed.pop(strand, None)
             if strand not in self._due:
                 self._ready.append(strand)
-            if self._lies:
+            if self._is_unheld:
                 self._hand_on()
 
     def step_out(self, strand: int, turn: int | None = None, *, awaits: bool = False) -> bool:
@@ -224,19 +234,19 @@ class Baton:
             Whether the strand had the baton.
         """
         with self.lock:
-            if self.abandoned or self.running != strand or turn not in (None, self.turns):
+            if self.is_released or self.running != strand or turn not in (None, self.turns):
                 return False
             self._outside.add(strand)
             if awaits:
-                self._last[strand] = False
+                self._when_idle[strand] = False
             self._hand_on()
             return True
 
     def await_idle(self, strand: int) -> None:
         """Let timed waits of other strands end before data from idle processes arrive."""
         with self.lock:
-            self._last.pop(strand, None)
-            if self._lies:
+            self._when_idle.pop(strand, None)
+            if self._is_unheld:
                 self._hand_on()
 
     def step_in(self, strand: int, *, is_last: bool = False) -> None:
@@ -248,11 +258,11 @@ class Baton:
         """
         with self.lock:
             self._outside.discard(strand)
-            if self.abandoned or self.running == strand:
+            if self.is_released or self.running == strand:
                 return
             if is_last:
-                self._last[strand] = True
-                if self._lies:
+                self._when_idle[strand] = True
+                if self._is_unheld:
                     self._hand_on()
             else:
                 self.wake(strand)
@@ -261,29 +271,29 @@ class Baton:
     def prepare(self, rank: int) -> None:
         """Load the state of a rank in advance if no strand runs, so that the rank can continue sooner."""
         with self.lock:
-            if self._lies and not self.abandoned:
+            if self._is_unheld and not self.is_released:
                 self._swap(rank)
 
     def rehearse(self) -> None:
-        """Save and load the state of the running rank, to have it in the processor's cache."""
+        """Save the state of the running rank and load it again, so that the processor's cache has it when an answer is due."""
         if len(self._states) > 1:
             self._load([each.save() for each in self._own])
 
     def look(self) -> None:
-        """Call `stuck` if no strand is ready and nothing can wake one."""
+        """Call `stuck` if nobody has the baton, no strand is ready, and no timer can make one ready."""
         with self.lock:
-            if self._lies and not self._ready and not self.abandoned and not self.has_timers:
+            if self._is_unheld and not self._ready and not self.is_released and not self.has_timers:
                 self._stuck()
 
     def leave(self, strand: int) -> None:
         """Hand the baton on, because a strand has ended."""
         with self.lock:
-            if self.abandoned or strand not in self._ranks:
+            if self.is_released or strand not in self._ranks:
                 return
             del self._ranks[strand]
             self._forget(strand)
             if all(each in self._outside and each != rank for each, rank in self._ranks.items()):
-                self.abandon()  # those that are left were started by ranks and run without the baton: they hinder nobody
+                self.release_all()  # all programs have ended; strands that are left run without the baton and hinder nobody
             elif self.running == strand:
                 if not self._ready and not self.has_timers:
                     self._stuck()
@@ -292,15 +302,15 @@ class Baton:
                 self.look()
 
     def _forget(self, strand: int) -> None:
-        """Remove a strand, which may be ready or rest until a time if it was ended from outside."""
+        """Remove an ended strand from all lists: it may be ready or rest if it was ended from outside."""
         self._ready = deque(each for each in self._ready if each != strand)
         self._outside.discard(strand)
         self._due.discard(strand)
         self._timed.pop(strand, None)
-        self._last.pop(strand, None)
+        self._when_idle.pop(strand, None)
 
     def await_end(self, most_s: float | None = None) -> bool:
-        """Block until every strand has left or the baton was abandoned.
+        """Block until every strand has left or all strands were released.
 
         Return False if a number of seconds has passed before.
         """
@@ -310,27 +320,27 @@ class Baton:
 
     def _hand_on(self) -> None:
         """Give the baton to the next ready strand, if there is one."""
-        self._lies, self.running = True, None
+        self._is_unheld, self.running = True, None
         self.turns += 1
         if not self._wake_next() or not self._ready:
             return
-        self._lies, self.running = False, self._ready.popleft()
+        self._is_unheld, self.running = False, self._ready.popleft()
         self._due.discard(self.running)
         self.now_s += _TURN_S
         self._swap(self._ranks[self.running])
         self._open(self.running)
 
     def _swap(self, rank: int) -> None:
-        """Save the states of the rank that ran last, and load those of a rank."""
-        if rank != self._holder:
-            if self._holder in self._states:
-                self._states[self._holder] = [each.save() for each in self._own]
+        """Save the states of the rank that ran last, and load those of `rank`, if it is another rank."""
+        if rank != self._loaded_rank:
+            if self._loaded_rank in self._states:
+                self._states[self._loaded_rank] = [each.save() for each in self._own]
             self._load(self._states[rank])
-            self._holder = rank
+            self._loaded_rank = rank
 
     def _open(self, strand: int) -> None:
-        """Release a strand that blocks until it has the baton."""
-        with suppress(RuntimeError):  # it is open: whoever was to pass has not come yet, as the baton was abandoned
+        """Let a strand continue that blocks until it has the baton."""
+        with suppress(RuntimeError):  # it is open: whoever was to pass has not come yet, as all were released
             self._gates[strand].release()
 
     def _load(self, states: Sequence[Any]) -> None:

@@ -73,7 +73,7 @@ _thread = threading.local()  # its `named`: the groups that C++ finds by name on
 
 
 class RankWorld(RankLocal):
-    """The process groups of each rank, in place of `torch.distributed.distributed_c10d._world`."""
+    """The process groups of each rank, as a replacement of `torch.distributed.distributed_c10d._world`."""
 
     @property
     def pg_config_info(self) -> Any:
@@ -83,7 +83,7 @@ class RankWorld(RankLocal):
 
 def _no_groups() -> dict[str, Any]:
     """Return the initial attributes of a rank's copy of PyTorch's `_World`, which has no process groups yet."""
-    numbers = {"number": next(_NUMBERS), "group_count": 0}  # the first is never given twice, as a thread's identity is
+    numbers = {"number": next(_NUMBERS), "group_count": 0}  # the number is never used again, as the identity of a thread is
     tables: dict[str, Any] = {name: {} for name in _TABLES}
     made = Counter[tuple[int, ...]]()  # groups by their members; of those that are destroyed, too
     return {**numbers, **tables, "default_pg": None, "comms": [], "named": {}, "groups_made": made}
@@ -101,7 +101,7 @@ def rank_isolation(start: Callable[[RankRequest], RequestWork]) -> Iterator[None
         _native._set_thread_isolation_mode(True)  # groups are looked up by name, as functional collectives do, for each thread
         torch.set_num_threads(1)
         Backend.register_backend(BACKEND, lambda of, _: EmuProcessGroup(of, start), extended_api=True, devices=["cpu"])
-        replacements = (*_of_world(world), *_of_meshes(world), *_of_names(world))
+        replacements = (*_world_replacements(world), *_mesh_replacements(world), *_name_replacements(world))
         with replace_attributes(*replacements), share_shapes(), drop_guards():
             yield
     finally:
@@ -110,7 +110,7 @@ def rank_isolation(start: Callable[[RankRequest], RequestWork]) -> Iterator[None
         _native._set_thread_isolation_mode(False)
 
 
-def _of_world(world: RankWorld) -> Iterator[Replacement]:
+def _world_replacements(world: RankWorld) -> Iterator[Replacement]:
     """Yield the replacement of PyTorch's world of groups, and of the variables that `init_process_group` sets."""
     c10d: Any = distributed_c10d
     yield c10d, "_world", world
@@ -119,7 +119,7 @@ def _of_world(world: RankWorld) -> Iterator[Replacement]:
         yield where, name, getattr(where, name)
 
 
-def _of_names(world: RankWorld) -> Iterator[Replacement]:
+def _name_replacements(world: RankWorld) -> Iterator[Replacement]:
     """Yield replacements that record the groups of each rank by name."""
     c10d: Any = distributed_c10d
     register, unregister = c10d._register_process_group, c10d._unregister_process_group
@@ -127,27 +127,27 @@ def _of_names(world: RankWorld) -> Iterator[Replacement]:
 
     def registered(name: str, group: Any) -> None:
         register(name, group)
-        world.named[name] = _here()[name] = group
+        world.named[name] = _named_groups()[name] = group
 
     def unregistered(name: str) -> None:
         unregister(name)
         world.named.pop(name, None)
-        _here().pop(name, None)
+        _named_groups().pop(name, None)
 
     def all_unregistered() -> None:
         unregister_all()
         world.named.clear()
-        _here().clear()
+        _named_groups().clear()
 
     yield c10d, "_register_process_group", registered
     yield c10d, "_unregister_process_group", unregistered
     yield c10d, "_unregister_all_process_groups", all_unregistered
 
 
-def find_groups() -> None:
+def sync_groups() -> None:
     """Register the process groups of the calling thread's rank with C++ by name, and remove those that no longer exist."""
     world: Any = distributed_c10d._world
-    named, here = world.named, _here()
+    named, here = world.named, _named_groups()
     for name in [name for name in here if here[name] is not named.get(name)]:
         _native._unregister_process_group(name)
         del here[name]
@@ -156,7 +156,7 @@ def find_groups() -> None:
         here[name] = named[name]
 
 
-def _here() -> dict[str, Any]:
+def _named_groups() -> dict[str, Any]:
     found: dict[str, Any] = _thread.__dict__.setdefault("named", {})
     return found
 
@@ -173,7 +173,7 @@ def _unregister() -> None:
         del table[key]
 
 
-def _of_meshes(world: RankWorld) -> Iterator[Replacement]:
+def _mesh_replacements(world: RankWorld) -> Iterator[Replacement]:
     """Yield replacements that make meshes of different ranks unequal, because DTensor caches by mesh.
 
     A mesh with a dim that is the whole world also gives its name to the default group, which it shares.

@@ -28,7 +28,7 @@ def one_step_linear(linear: Linear) -> Linear:
     def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         hooked = torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
         if type(weight) is DTensor and type(x) is DTensor and bias is None and not hooked:
-            cut = _cut(x.placements, weight.placements, x.ndim) if x.device_mesh is weight.device_mesh else None
+            cut = _cut_placements(x.placements, weight.placements, x.ndim) if x.device_mesh is weight.device_mesh else None
             if cut is not None and x._local_tensor.is_contiguous():
                 return _Product.apply(x, weight, cut, linear)  # type: ignore[no-any-return,no-untyped-call]
         return linear(x, weight, bias)
@@ -36,11 +36,11 @@ def one_step_linear(linear: Linear) -> Linear:
     return product
 
 
-def _cut(x: Placements, weight: Placements, dims: int) -> Cut | None:
-    """Return three placements for a product with cut weights: of the output, of its gradient, and of the gradient of the input.
+def _cut_placements(x: Placements, weight: Placements, dims: int) -> Cut | None:
+    """Return the DTensor placements of the output, of its gradient and of the input's gradient of a product with cut weights.
 
     With weights cut by columns each rank has the whole input. With weights cut by rows it has a share of the input, and the
-    results are added. None is returned if the weights are not cut, or are cut in another way.
+    results are added. None is returned if the weights are not cut, or are cut otherwise.
     """
     if len(x) != 1 or type(weight[0]) is not Shard:
         return None
@@ -53,13 +53,13 @@ def _cut(x: Placements, weight: Placements, dims: int) -> Cut | None:
 
 @lru_cache(maxsize=1024)
 def _meta(shape: torch.Size, dtype: torch.dtype) -> TensorMeta:
-    """Return DTensor's description of a tensor in C order."""
+    """Return DTensor's description of a contiguous tensor of this shape and dtype."""
     strides = [*accumulate((max(1, size) for size in reversed(shape[1:])), mul, initial=1)]
     return TensorMeta(shape, tuple(reversed(strides)), dtype)
 
 
 def _laid(local: Tensor, like: DTensorSpec, placements: Placements, shape: torch.Size) -> DTensor:
-    """Return a DTensor in C order from its local part.
+    """Return a contiguous DTensor, made from this rank's local part of it.
 
     Args:
         local: The local part.

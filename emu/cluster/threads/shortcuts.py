@@ -18,7 +18,7 @@ from torch.distributed._functional_collectives import _wrap_tensor_autograd
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
-from emu.backend.rank.count import pause_counting
+from emu.backend.rank.operator_counter import pause_counting
 from emu.cluster.rank_state.rank_state import replace_attributes
 
 _torch: Any = torch
@@ -49,7 +49,7 @@ def share_shapes() -> Iterator[None]:
         yield
 
 
-def _of_dynamo(name: str) -> Any:
+def _dynamo_attribute(name: str) -> Any:
     """Return the value of a name in `torch._dynamo`, which is imported for it.
 
     The name `utils` imports nothing: until something else does, it is a stand-in with the one function that DDP calls.
@@ -75,7 +75,7 @@ def drop_guards() -> Iterator[None]:
         setattr(each, _GUARD, each)
     if _DYNAMO not in sys.modules:
         _torch._dynamo = ModuleType(_DYNAMO)
-        _torch._dynamo.__getattr__ = _of_dynamo
+        _torch._dynamo.__getattr__ = _dynamo_attribute
     try:
         yield
     finally:
@@ -94,7 +94,7 @@ def _table(gradient: torch.Tensor, _: object, rows: int, *__: object) -> torch.T
     return gradient.new_empty(rows, gradient.size(-1))
 
 
-def _sum(a: torch.Tensor, b: Any, **_: object) -> torch.Tensor | None:
+def _empty_sum(a: torch.Tensor, b: Any, **_: object) -> torch.Tensor | None:
     """Return a tensor with the shape of the sum of two tensors of one layout; None for other arguments."""
     same = isinstance(b, torch.Tensor) and (a.shape, a.stride(), a.dtype) == (b.shape, b.stride(), b.dtype)
     return a if same and a.is_contiguous() else None
@@ -113,7 +113,7 @@ ANYWHERE: Mapping[Any, Callable[..., torch.Tensor | None]] = {
             _aten.view.default,
         )
     },
-    _aten.add.Tensor: _sum,
+    _aten.add.Tensor: _empty_sum,
     _aten.embedding_dense_backward.default: _table,
 }
 
@@ -141,8 +141,8 @@ def remembered_shapes(describe: Describe, specs: Any) -> Describe:
     def described_once(self: Any, schema: Any) -> Any:
         if detect_fake_mode() is not None:  # whose tensors may have sizes that are not known
             return describe(self, schema)
-        named = ((name, _whole(each, specs)) for name, each in schema.kwargs_schema.items())
-        key = (schema.op, *(_whole(each, specs) for each in schema.args_schema), *named)
+        named = ((name, _argument_key(each, specs)) for name, each in schema.kwargs_schema.items())
+        key = (schema.op, *(_argument_key(each, specs) for each in schema.args_schema), *named)
         try:
             if key not in known:
                 known[key] = told(self, schema)
@@ -153,12 +153,15 @@ def remembered_shapes(describe: Describe, specs: Any) -> Describe:
     return described_once
 
 
-def _whole(value: Any, specs: Any) -> object:
-    """Return a cache key for the parts of an argument that decide result shapes; 1, 1.0 and True have different keys."""
+def _argument_key(value: Any, specs: Any) -> object:
+    """Return a cache key for an argument, complete for the parts that decide result shapes.
+
+    1, 1.0 and True have different keys.
+    """
     if isinstance(value, specs.DTensorSpec):
         return value.tensor_meta, value.mesh.device_type
     if isinstance(value, (list, tuple)):
-        return (type(value), *(_whole(each, specs) for each in value))
+        return (type(value), *(_argument_key(each, specs) for each in value))
     return type(value), value
 
 

@@ -37,16 +37,16 @@ class BufferLayout:
 
     @property
     def inputs(self) -> int:
-        """The number of chunks of an input buffer."""
+        """The number of chunks of each rank's input buffer: one block for an all_gather, all blocks for other operations."""
         return self.parts if self.operation == "all_gather" else self.chunks
 
     @property
     def outputs(self) -> int:
-        """The number of chunks of an output buffer."""
+        """The number of chunks of each rank's output buffer."""
         return self.parts if self.operation == "reduce_scatter" else self.chunks
 
     def input_slot(self, rank: int, chunk: int) -> int:
-        """Return the slot that a chunk of a rank's input holds."""
+        """Return the slot whose value a chunk of a rank's input buffer has at the start."""
         return chunk + rank * {"all_gather": self.parts, "all_to_all": self.chunks}.get(self.operation, 0)
 
     def output_slot(self, rank: int, chunk: int) -> int:
@@ -78,7 +78,7 @@ _WRITES = frozenset({"r", "rcs", "rrc", "rrcs", "cpy", "re"})  # kinds that writ
 
 @dataclass(frozen=True, slots=True)
 class ProgramStep:
-    """One step of a threadblock of an MSCCL program."""
+    """One step of a threadblock of an MSCCL program: its kind, such as `s` (send), its chunks, and the step that it awaits."""
 
     place: str
     gpu: int
@@ -119,7 +119,7 @@ def parse(text: str) -> tuple[BufferLayout, list[ProgramStep], str]:
 
 
 def _layout(root: ET.Element) -> BufferLayout:
-    """Return the buffers of the program that the outermost element describes."""
+    """Return the layout of buffers that the attributes of a program's outermost XML element describe."""
     coll = root.get("coll", "")
     if coll not in OPERATIONS_OF:
         raise must_be("msccl", "coll", f"one of {', '.join(OPERATIONS_OF)}", coll, "rooted and custom ones are not read")
@@ -133,7 +133,7 @@ def _layout(root: ET.Element) -> BufferLayout:
 
 
 def _gpu_steps(layout: BufferLayout, rank: int, gpu: ET.Element) -> list[ProgramStep]:
-    """Return the steps of one GPU, by threadblock."""
+    """Return the steps of one GPU, one threadblock after another."""
     where = f"msccl: gpu {rank}"
     scratch = _number(gpu, "s_chunks", where, 0, _MOST_CHUNKS, default=0)
     sizes = {"i": layout.inputs, "o": layout.outputs, "s": scratch}
@@ -155,7 +155,10 @@ def _gpu_steps(layout: BufferLayout, rank: int, gpu: ET.Element) -> list[Program
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """A threadblock, with the sizes and peers against which its steps are checked."""
+    """A threadblock of a program while it is parsed: its number, its channel, and the GPUs that it sends to and receives from.
+
+    Its steps are checked against these, and against the sizes of the buffers.
+    """
 
     where: str
     layout: BufferLayout

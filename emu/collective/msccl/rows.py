@@ -26,7 +26,7 @@ def order_steps(steps: list[ProgramStep]) -> list[ProgramStep]:
         InputError: Sends and receives do not match, a step waits for a missing step or in a circle, or two steps race for a
             chunk.
     """
-    before = _before(steps)
+    before = _steps_before(steps)
     after: dict[int, list[int]] = defaultdict(list)
     for i, earlier in enumerate(before):
         for j in earlier:
@@ -45,7 +45,7 @@ def order_steps(steps: list[ProgramStep]) -> list[ProgramStep]:
     return [steps[i] for i in order]
 
 
-def _before(steps: list[ProgramStep]) -> list[list[int]]:
+def _steps_before(steps: list[ProgramStep]) -> list[list[int]]:
     """Return, for each step, the indices of the steps that it must follow."""
     number = {(s.gpu, s.block, s.index): i for i, s in enumerate(steps)}
     sent: dict[Lane, list[int]] = defaultdict(list)
@@ -129,7 +129,10 @@ _Edge = tuple[int, int, int]  # an earlier row, a later row, and the least numbe
 
 @dataclass(slots=True)
 class _Row:
-    """A row of the schedule under construction; it is complete when its receiver is known."""
+    """A row of the schedule under construction: the slot that `src` sends; it is complete when its receiver is known.
+
+    `place` is the text by which errors name the step that sends it.
+    """
 
     src: int
     slot: int
@@ -143,7 +146,7 @@ class _Row:
 
 @dataclass(slots=True)
 class _LastAccesses:
-    """The last writes of a cell, and the reads since then."""
+    """The steps that last wrote a cell (a chunk of a rank), and the steps that have read it since then."""
 
     writes: list[int] = field(default_factory=list)
     adds: bool = False
@@ -234,12 +237,12 @@ class _Reader:
             self._fill(row, rank, slot, adds=False)
 
     def _hold(self, rank: int, spot: Spot, slot: int) -> None:
-        """Record that a chunk of a rank has its value in a slot."""
+        """Record that the value of a chunk is now in a slot of the schedule."""
         self.name[rank, spot] = slot
         self.held[rank, slot] += 1
 
     def _release(self, rank: int, spot: Spot) -> None:
-        """Record that a chunk no longer has its value in a slot."""
+        """Record that a chunk no longer has the value of its slot, because a step overwrites it."""
         if (rank, spot) in self.name:
             self.held[rank, self.name.pop((rank, spot))] -= 1
 
@@ -270,7 +273,7 @@ class _Reader:
         return row
 
     def _write(self, step: ProgramStep, row: int, target: Spot, *, adds: bool) -> None:
-        """Write the value of a row into a chunk."""
+        """Record that the value which a row brings is written into a chunk, or is added to it."""
         rank = step.gpu
         self.rows[row].place, self.rows[row].round = step.place, step.round
         if adds:

@@ -110,7 +110,7 @@ class _Gpu:
             self._add("cpy", _LOCAL, ("i", first), ("o", first), self.layout.parts, None)
 
     def spot(self, slot: int) -> Spot:
-        """Return the place (buffer and chunk) of a slot on this GPU."""
+        """Return the buffer and the index of the chunk in which a slot is on this GPU."""
         if self.layout.operation != "all_to_all":
             return ("o" if self.layout.operation == "all_gather" else "i"), slot
         item, part = divmod(slot, self.layout.parts)
@@ -126,7 +126,7 @@ class _Gpu:
         self._add("s", (run.dst, -1, run.channel), run.source, run.target, run.count, moment)
 
     def receive(self, run: _Run, moment: int) -> None:
-        """Add a step that receives a run; a step that adds also has its own chunks as source."""
+        """Add a step that receives a run of chunks; if the step adds, it also reads the GPU's own chunks."""
         kind, source = ("rrc", run.target) if run.adds else ("r", run.source)
         self._add(kind, (-1, run.src, run.channel), source, run.target, run.count, moment)
 
@@ -151,7 +151,7 @@ class _Gpu:
             self.readers.setdefault(spot, []).append(here)
 
     def _awaited(self, seat: Seat, kind: str, source: Spot, target: Spot, count: int) -> list[tuple[Seat, int]]:
-        """Return the last step of each other threadblock that must finish first and is not awaited yet."""
+        """Return the steps for which a new step must wait: the last one of each other threadblock, if not awaited yet."""
         over = [self.writer[s] for s in _spots(source if kind == "s" else target, count) if s in self.writer]
         over += [step for s in _spots(target, count) for step in self.readers.get(s, ()) if kind != "s"]
         last: dict[Seat, int] = {}
@@ -220,7 +220,7 @@ def from_xml(text: str) -> tuple[Schedule, Operation]:
 
 
 def _refuse_unsayable(schedule: Schedule) -> None:
-    """Check that MSCCL XML can express a schedule."""
+    """Check that a schedule has nothing that MSCCL XML cannot express, such as helpers."""
     said = {
         "helpers that begin at zero and add": schedule.helpers > 0,
         "unequal shares": len(set(schedule.shares)) > 1,

@@ -39,7 +39,7 @@ class _Partition(NamedTuple):
 
 
 class _MergedGraph(NamedTuple):
-    """The hops and predecessors of the quotient."""
+    """The hops and predecessors of the quotient graph, in which one task stands for each class of tasks."""
 
     hop_start: I64_OUT  # [C + 1]
     hop_link: I32_OUT  # [H]
@@ -49,7 +49,7 @@ class _MergedGraph(NamedTuple):
 
 
 class _ClassMarks(NamedTuple):
-    """Working arrays for the comparison of the members of one class."""
+    """Working arrays for the check that the members of a class of tasks cross equal links and wait for equal tasks."""
 
     hop_by: I32_OUT  # [H] the last task that was found to have the hop
     pred_by: I32_OUT  # [E] the last task that was found to have the predecessor
@@ -119,7 +119,7 @@ def _find(values: I32, start: int, stop: int, value: int, at: int, steps: I64_OU
         start: The first index of the part.
         stop: One past its last index.
         value: The value.
-        at: The index at which the search begins; it goes on at the start after the end.
+        at: The index at which the search begins; after the last index it continues at `start`.
         steps: [1] the number of steps that are left; it is reduced.
     """
     for i in range(stop - start):
@@ -131,7 +131,7 @@ def _find(values: I32, start: int, stop: int, value: int, at: int, steps: I64_OU
 
 
 @compiled
-def _cross(g: Columns, p: _Partition, seen: _ClassMarks, to: _MergedGraph, v: int) -> bool:
+def _crosses_like_class(g: Columns, p: _Partition, seen: _ClassMarks, to: _MergedGraph, v: int) -> bool:
     """Return whether task `v` crosses the same classes of links as its class does, and count it on each link."""
     start, stop = to.hop_start[p.task[v]], to.hop_start[p.task[v] + 1]
     at, n = start, 0
@@ -151,7 +151,7 @@ def _cross(g: Columns, p: _Partition, seen: _ClassMarks, to: _MergedGraph, v: in
 
 
 @compiled
-def _wait(g: Columns, p: _Partition, seen: _ClassMarks, to: _MergedGraph, v: int) -> bool:
+def _waits_like_class(g: Columns, p: _Partition, seen: _ClassMarks, to: _MergedGraph, v: int) -> bool:
     """Return whether task `v` waits for the same classes of tasks as its class does."""
     start, stop = to.pred_start[p.task[v]], to.pred_start[p.task[v] + 1]
     at, n = start, 0
@@ -165,13 +165,13 @@ def _wait(g: Columns, p: _Partition, seen: _ClassMarks, to: _MergedGraph, v: int
 
 
 @compiled
-def _verify(g: Columns, p: _Partition, seen: _ClassMarks, to: _MergedGraph) -> bool:
+def _members_agree(g: Columns, p: _Partition, seen: _ClassMarks, to: _MergedGraph) -> bool:
     """Return whether every task behaves like its class, and count each task on its links."""
     for v in range(len(p.task)):
         c = p.task[v]
         if g.size[v] != p.size[c] or g.alpha[v] != p.alpha[c] or g.ready[v] != p.ready[c]:
             return False
-        if not _cross(g, p, seen, to, v) or not _wait(g, p, seen, to, v):
+        if not _crosses_like_class(g, p, seen, to, v) or not _waits_like_class(g, p, seen, to, v):
             return False
     return True
 
@@ -208,13 +208,13 @@ def merge(graph: Graph, order: I32, task_colour: U64, link_colour: U64) -> Quoti
         link_colour: [L] the colour of each link.
     """
     g = columns(graph)
-    (task, first), (link, first_link) = _classes(task_colour, order), _classes(link_colour, order[:0])
+    (task, first), (link, first_link) = _classes_of_colours(task_colour, order), _classes_of_colours(link_colour, order[:0])
     capacity = graph.capacity_Bps[first_link]
     if not np.array_equal(capacity[link], graph.capacity_Bps):
         return None
     links = np.bincount(link, minlength=len(first_link))
     alone = g.size[first], g.alpha[first], g.ready[first]
-    merged = _merge_members(g, first, _Partition(task, link, _places(link, links), links, *alone))
+    merged = _merge_members(g, first, _Partition(task, link, _number_in_class(link, links), links, *alone))
     if merged is None:
         return None
     hop_start, hop_link, hop_weight, pred_start, pred = merged
@@ -223,7 +223,7 @@ def merge(graph: Graph, order: I32, task_colour: U64, link_colour: U64) -> Quoti
     return Quotient(small, task, link)
 
 
-def _classes(colour: U64, order: I32) -> tuple[I32, I32]:
+def _classes_of_colours(colour: U64, order: I32) -> tuple[I32, I32]:
     """Return [n] the class of each task or link by its colour, and the first member of each class.
 
     Classes are numbered in the order in which they first occur.
@@ -237,8 +237,8 @@ def _classes(colour: U64, order: I32) -> tuple[I32, I32]:
     return of, first[: _number(colour, order, table, of, first)].copy()
 
 
-def _places(of: I32, counts: I64) -> I32:
-    """Return the number of each member within its class."""
+def _number_in_class(of: I32, counts: I64) -> I32:
+    """Return, for each member, its number within its class, counted from 0."""
     place, by_class = np.empty(len(of), np.int32), np.argsort(of, kind="stable")
     place[by_class] = np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts)
     return place
@@ -253,7 +253,7 @@ def _merge_members(g: Columns, first: I32, p: _Partition) -> _MergedGraph | None
     by_hop, by_pred = np.full(len(to.hop_link), -1, np.int32), np.full(len(to.pred), -1, np.int32)
     steps = np.array([_MAX_STEPS * (len(g.hop_link) + len(g.pred))])
     seen = _ClassMarks(by_hop, by_pred, room, np.zeros(room[-1], np.int32), steps)
-    return to if _verify(g, p, seen, to) and _weigh(seen, to.hop_weight) else None
+    return to if _members_agree(g, p, seen, to) and _weigh(seen, to.hop_weight) else None
 
 
 def _first_members(g: Columns, first: I32, p: _Partition) -> _MergedGraph:
@@ -266,7 +266,7 @@ def _first_members(g: Columns, first: I32, p: _Partition) -> _MergedGraph:
     return _MergedGraph(hop_start, hop_link, np.empty_like(hop_link), pred_start, to.pred[: pred_start[-1]])
 
 
-_AS_THEY_STAND = np.empty(0, np.int32)
+_IN_NUMBER_ORDER = np.empty(0, np.int32)
 
 
 def quotient(graph: Graph, order: I32) -> Timeline | None:
@@ -294,7 +294,7 @@ def _quotient_of(graph: Graph, order: I32) -> Quotient | None:
 
 def _time_quotient(graph: Graph) -> Timeline | None:
     """Return the timeline of a quotient; None if a task ends beyond the clock, so that the solver can name the task."""
-    swept = sweep(graph, _AS_THEY_STAND)
+    swept = sweep(graph, _IN_NUMBER_ORDER)
     if swept is not None:
         return swept
     state = State(graph.capacity_Bps)

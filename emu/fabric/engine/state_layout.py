@@ -14,8 +14,8 @@ from emu.fabric.graph import Graph
 from emu.units import MAX_TICKS
 
 READY, FLOWING, IN_TRIAL, LEFT = range(-4, 0)  # state of a task that waits for no other
-OPENED, FRESH, FLOWS, LEVELS, EVENTS, STARTS, LATE = range(7)  # places in `reg`: how many of each there are,
-NOW, TRIAL, TOO_LATE, N_REG = range(7, 11)  # the time, a counter, and a task that ends beyond the clock or -1
+OPENED, FRESH, FLOWS, LEVELS, EVENTS, STARTS, LATE = range(7)  # indices of `scalars`: how many of each there are,
+NOW, TRIAL, TOO_LATE, N_SCALARS = range(7, 11)  # the time, a counter, and a task that ends beyond the clock or -1
 KEPT = 16  # number of rounds that a link keeps
 LINE = 64  # bytes of a cache line
 NEVER = MAX_TICKS
@@ -31,7 +31,7 @@ LINK = np.dtype(  # of two cache lines the first is what a flow that crosses it 
         ("round", "f8"),  # rate of the last round that froze a flow of it
         ("best", "f8"),  # its level before `round`
         ("n_frozen", "i8"),  # weights, in `round`
-        ("n_left", "i8"),  # weights not yet frozen
+        ("n_unfrozen", "i8"),  # weights not yet frozen
         ("opened_in", "i8"),  # the last trial that solved it anew
         ("level", "f8"),  # rate at which it saturated; infinite: it did not
         ("new_level", "f8"),  # in the current trial
@@ -54,8 +54,8 @@ TASK = np.dtype(  # a cache line
         ("remaining", "f8"),
         ("rate", "f8"),
         ("new_rate", "f8"),  # below 0: in the trial, and not yet frozen
-        ("state", "i4"),  # predecessors that have not left, then one of the above
-        ("next", "i4"),  # with the same start, staying with the same link, or in the queue of releases
+        ("state", "i4"),  # the number of predecessors it waits for while above 0; later READY, FLOWING, IN_TRIAL or LEFT
+        ("next", "i4"),  # with the same start, staying with the same link, or in the list of tasks that have left
         ("limit", "i4"),  # the link that limits it
         ("new_limit", "i4"),
     ],
@@ -79,8 +79,11 @@ class Columns(NamedTuple):
     pred_left: Bool  # [E]
 
 
-class Engine(NamedTuple):
-    """The arrays of the solver's state, which the compiled functions share."""
+class SolverArrays(NamedTuple):
+    """The arrays of the solver's state, which the compiled functions share: tasks, links, and heaps of rates and of events.
+
+    A link is *opened* if the rates of its flows are to be solved again.
+    """
 
     tasks: TASKS  # [V]
     links: LINKS  # [L]
@@ -105,7 +108,7 @@ class Engine(NamedTuple):
     start_time: I64_OUT  # [V] heap of starts
     start_task: I32_OUT  # [V] the first of the tasks with one start
     recent: I32_OUT  # [64] tasks last put into that heap
-    reg: I64_OUT  # the scalars
+    scalars: I64_OUT  # [N_SCALARS] the counts, the time and the flags at the indices above
 
 
 def columns(graph: Graph) -> Columns:

@@ -21,7 +21,10 @@ MARGIN = 2.0**-20  # far above the rounding of any running sum of rates
 
 
 class _Pass(NamedTuple):
-    """The times that a sweep computes, and the state of each link during the sweep."""
+    """The times that a sweep computes, and the state of each link during the sweep.
+
+    For each link it has the message that leaves last so far, and whether messages may be on the link at the same time.
+    """
 
     start: I64_OUT  # [V]
     left: I64_OUT  # [V]
@@ -40,7 +43,7 @@ def sweep(graph: Graph, order: I32) -> Timeline | None:
     g, capacity, n, n_links = columns(graph), graph.capacity_Bps / TICKS_PER_S, graph.n_tasks, graph.n_links
     start, left, end, since, until = (np.zeros(m, np.int64) for m in (n, n, n, n_links, n_links))
     s = _Pass(start, left, end, np.zeros(n_links, np.bool_), since, until, np.zeros(n_links))
-    if not _time(g, capacity, order, s) or (s.met.any() and not _verify(g, capacity, s.start, s.left, s.met)):
+    if not _time(g, capacity, order, s) or (s.met.any() and not _links_carry_all(g, capacity, s.start, s.left, s.met)):
         return None
     return Timeline(s.start, s.left, s.end, link_bytes(g, n_links), "sweep")
 
@@ -64,7 +67,7 @@ def _flow_ticks(g: Columns, rate: float, v: int) -> int:
 
 
 @compiled
-def _cross(g: Columns, capacity: F64, s: _Pass, v: int, rate: float) -> bool:
+def _occupy_links(g: Columns, capacity: F64, s: _Pass, v: int, rate: float) -> bool:
     """Add a message to its links; return False if a link certainly cannot carry it beside another message."""
     for h in range(g.hop_start[v], g.hop_start[v + 1]):
         k, load = g.hop_link[h], g.hop_weight[h] * rate
@@ -91,37 +94,37 @@ def _time(g: Columns, capacity: F64, order: I32, s: _Pass) -> bool:
         s.start[v], s.left[v], s.end[v] = start, start + ticks, start + ticks + g.alpha[v]
         if g.hop_start[v] == g.hop_start[v + 1]:
             s.left[v] = s.end[v]
-        elif ticks > 0 and not _cross(g, capacity, s, v, rate):
+        elif ticks > 0 and not _occupy_links(g, capacity, s, v, rate):
             return False
     return True
 
 
 @compiled_making_arrays
 def _consistent(capacity: float, rates: F64, weights: I64) -> bool:
-    """Return whether a link can carry flows at the given rates, computed with the solver's own arithmetic.
+    """Return whether a link can carry some flows at these rates, computed with the solver's own arithmetic.
 
     Args:
         capacity: The bandwidth of the link.
         rates: The rates, ascending.
         weights: The number of flows at each rate.
     """
-    n_left, used, level = weights.sum(), 0.0, 0.0
+    n_unfrozen, used, level = weights.sum(), 0.0, 0.0
     for i in range(len(rates)):
         if weights[i] == 0:
             continue
-        level = max(level, (capacity - used) / n_left)
+        level = max(level, (capacity - used) / n_unfrozen)
         if rates[i] > level:
             return False
-        n_left -= weights[i]
+        n_unfrozen -= weights[i]
         if rates[i] == level:
-            return bool(n_left == 0)
+            return bool(n_unfrozen == 0)
         used += rates[i] * weights[i]
     return True
 
 
 @compiled_making_arrays
 def _carries(capacity: float, start: I64, left: I64, rate: F64, weight: I64) -> bool:
-    """Return whether a link can carry its B messages at every instant; at equal ticks, messages leave before others start."""
+    """Return whether a link can carry its B messages at every instant; where one leaves as another starts, it leaves first."""
     rates = np.unique(rate)
     kind, flowing = np.searchsorted(rates, rate), np.zeros(len(rates), np.int64)
     by_start, by_left = np.argsort(start), np.argsort(left)
@@ -145,7 +148,7 @@ def _carries(capacity: float, start: I64, left: I64, rate: F64, weight: I64) -> 
 
 
 @compiled_making_arrays
-def _verify(g: Columns, capacity: F64, start: I64, left: I64, met: Bool) -> bool:
+def _links_carry_all(g: Columns, capacity: F64, start: I64, left: I64, met: Bool) -> bool:
     """Return whether every link that may carry several messages at one time can carry them at their nominal rates."""
     room = np.zeros(len(met) + 1, np.int64)
     for v in range(len(start)):

@@ -16,7 +16,11 @@ class TornError(InputError):
 
 
 class SwitchTurns(NamedTuple):
-    """The turns of optical switches: delay tasks, with the messages before and after each turn."""
+    """The turns of optical switches: delay tasks, with the messages before and after each turn.
+
+    `before` and `after` are pairs of columns: a turn and a message that it waits for, and a message and a turn that it waits
+    for.
+    """
 
     total: int  # number of turns, T
     before: tuple[I32, I32]  # turn, and message that must be delivered first

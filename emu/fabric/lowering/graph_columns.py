@@ -1,7 +1,7 @@
 """The columns of a graph from a placed schedule: one task of each class in each copy that represents others.
 
 The tasks of a class come one after another. An error about a task names the message that it carries. Letters: C classes,
-R pairs, D copies that stand for all, U distinct distances.
+R pairs, D copies that stand for all, U distinct offsets.
 """
 
 import numpy as np
@@ -12,18 +12,18 @@ from emu.equivalence import Orbits
 from emu.fabric.graph import Graph
 from emu.fabric.lowering.message_routes import MessageRoutes
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
-from emu.fabric.lowering.task_edges import Predecessors, spread_edges, spread_hops
+from emu.fabric.lowering.task_edges import Predecessors, copy_edges, copy_hops
 
 _CHUNK = 2**20  # translated copies that are held at one time
 
 
-def graph_of(placed: PlacedSchedule, copies: Orbits, ways: MessageRoutes) -> Graph:
+def graph_of(placed: PlacedSchedule, copies: Orbits, routes: MessageRoutes) -> Graph:
     """Return the graph of a placed schedule.
 
     Args:
         placed: The placed schedule.
         copies: The orbits of its copies.
-        ways: [R D] the routes of its pairs, over links or over orbits of links.
+        routes: [R D] the routes of its pairs, over links or over orbits of links.
     """
     classes, size = placed.classes, len(copies.first)
     messages, queues, tasks = classes.messages, classes.queues, classes.tasks
@@ -32,44 +32,44 @@ def graph_of(placed: PlacedSchedule, copies: Orbits, ways: MessageRoutes) -> Gra
     owner, origin = (np.full((n_classes, size), -1, np.int32) for _ in range(2))
     pair = np.full(n_classes, -1, np.int32)
     size_bytes[:end], pair[queue] = messages.size_bytes[:, None], queues.pair
-    owner[:end], origin[:end] = placed.who(column(messages.src, np.int64), copies.first), classes.origin[:, None]
-    alpha[queue] = ways.head_fs.reshape(-1, size)[queues.pair]
+    owner[:end], origin[:end] = placed.participants_in(column(messages.src, np.int64), copies.first), classes.origin[:, None]
+    alpha[queue] = routes.head_fs.reshape(-1, size)[queues.pair]
     if len(tasks.delays):
         alpha[tasks.delays], owner[tasks.delays], origin[tasks.delays] = placed.overhead_fs, owner[queue], origin[queue]
     if placed.topology.circuits:
         alpha[tasks.turns] = placed.topology.circuits.switching_fs
-    hops = spread_hops(pair, size, ways.start, ways.link, ways.weight)
+    hops = copy_hops(pair, size, routes.start, routes.link, routes.weight)
     columns = (size_bytes.ravel(), alpha.ravel(), ready.ravel(), *hops, *_predecessors(placed, copies))
-    return Graph(ways.capacity_Bps, *columns, owner.ravel(), origin.ravel())
+    return Graph(routes.capacity_Bps, *columns, owner.ravel(), origin.ravel())
 
 
 def _predecessors(placed: PlacedSchedule, copies: Orbits) -> Predecessors:
     """Return the predecessors of the tasks of all copies; a predecessor may be in another copy."""
     classes, size = placed.classes, len(copies.first)
-    if classes.away is None and size == 1:
+    if classes.pred_offset is None and size == 1:
         return classes.start, classes.pred, classes.left
-    if classes.away is None:
+    if classes.pred_offset is None:
         there, kind = np.arange(size, dtype=np.int32)[None], np.zeros(len(classes.pred), np.int64)
     else:
-        away, kind = np.unique(classes.away, return_inverse=True)
-        there = _copies_away(placed, copies, away)
+        offset, kind = np.unique(classes.pred_offset, return_inverse=True)
+        there = _copies_at_offsets(placed, copies, offset)
     begin = np.zeros((len(classes.start) - 1) * size + 1, np.int64)
     np.cumsum(np.repeat(np.diff(classes.start), size), out=begin[1:])
     begin.setflags(write=False)
     edges = classes.start, classes.pred, classes.left
-    return begin, *spread_edges(edges, column(kind, np.int64), there, begin)
+    return begin, *copy_edges(edges, column(kind, np.int64), there, begin)
 
 
-def _copies_away(placed: PlacedSchedule, copies: Orbits, away: I64) -> I32:
-    """Return [U, D] the copy at each distance from each copy, as the number of the copy that represents it.
+def _copies_at_offsets(placed: PlacedSchedule, copies: Orbits, offset: I64) -> I32:
+    """Return [U, D] the copy at each offset from each copy, as the number of the copy that represents it.
 
     Args:
         placed: The placed schedule.
         copies: The orbits of its copies.
-        away: [U] the distances.
+        offset: [U] the offsets.
     """
     step = max(1, _CHUNK // len(copies.first))
-    chunks = (placed.who(away[i : i + step], copies.first) for i in range(0, len(away), step))
+    chunks = (placed.participants_in(offset[i : i + step], copies.first) for i in range(0, len(offset), step))
     there = [np.empty((0, len(copies.first)), np.int32), *(copies.number[chunk].astype(np.int32) for chunk in chunks)]
     table = np.concatenate(there)
     table.setflags(write=False)
@@ -89,7 +89,7 @@ def message_name(schedule: Schedule, graph: Graph, task: int) -> str:
     if row < 0:
         return f"a turn of an optical switch (task {task})" if graph.alpha_fs[task] else f"task {task}, where messages meet,"
     receiver, stored = int(schedule.dst[row]), ""
-    if schedule.translate:
+    if schedule.by_rank:
         receiver, stored = int(schedule.translations.rank(receiver, sender)), " of rank 0's"
     src, dst = (f"rank {p}" if p < schedule.n_ranks else f"helper {p - schedule.n_ranks}" for p in (sender, receiver))
     at = f"in round {schedule.round_of(row)} (row {row}{stored})"

@@ -19,7 +19,7 @@ _MOST_WEIGHT = 2**31 - 1
 
 
 class MessageRoutes(NamedTuple):
-    """The routes of pairs, over links or over orbits of links."""
+    """The routes of pairs of nodes: the links (or orbits of links) that each crosses, and its latency."""
 
     capacity_Bps: F64  # [L or O] bandwidth of each, see `Topology.capacity_Bps`
     head_fs: I64  # [P] ticks that the head of a message takes over the route, with the software's time for a message
@@ -36,7 +36,7 @@ def routes_of_pairs(topology: Topology, pairs: RoutePairs) -> MessageRoutes:
     """
     if topology.spray is not None:
         over = sprayed(topology, topology.spray, *pairs)
-        calls_fs = _calls(topology, pairs)
+        calls_fs = _message_overhead_fs(topology, pairs)
         _check_clock(topology, pairs, over.latency_fs.astype(np.float64) + calls_fs)
         head_fs = column(over.latency_fs + calls_fs, np.int64)
         return MessageRoutes(topology.capacity_Bps, head_fs, over.start, over.link, over.weight)
@@ -86,7 +86,7 @@ def head_times(topology: Topology, pairs: tuple[I64, I64, I64], routes: Routes) 
     latency_fs, first = topology.links.latency_fs, routes.start[:-1]
     if not len(first):
         return column([], np.int64)
-    calls_fs = _calls(topology, pairs)
+    calls_fs = _message_overhead_fs(topology, pairs)
     if int(latency_fs.max(initial=0)) * int(routes.hops.max()) + int(calls_fs.max()) > MAX_TICKS:
         _check_clock(topology, pairs, np.add.reduceat(latency_fs[routes.link].astype(np.float64), first) + calls_fs)
     return column(np.add.reduceat(latency_fs[routes.link], first) + calls_fs, np.int64)
@@ -106,7 +106,7 @@ def _check_clock(topology: Topology, pairs: RoutePairs, about: F64) -> None:
         )
 
 
-def _calls(topology: Topology, pairs: RoutePairs) -> I64:
+def _message_overhead_fs(topology: Topology, pairs: RoutePairs) -> I64:
     """Return [P] the ticks that software takes for a message of each pair."""
     of_switch = np.maximum(pairs[0], pairs[1]) >= topology.n_npus  # a helper's: ranks are on NPUs
     return column(topology.message_fs + topology.adding_fs * of_switch, np.int64)

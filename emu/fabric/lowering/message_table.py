@@ -14,7 +14,7 @@ from emu.fabric.lowering.row_order import group_rows, mark_queues, meeting_place
 
 
 class RowTable(NamedTuple):
-    """The rows of a schedule that carry bytes, as columns [S]."""
+    """The rows of a schedule whose slots are not empty, as columns of S entries."""
 
     when: I32
     src: I32
@@ -27,7 +27,11 @@ class RowTable(NamedTuple):
 
 
 class MessageTable(NamedTuple):
-    """The messages of a schedule, as columns [M]; a local row is a message without a route."""
+    """The messages of a schedule: one entry of each column for each of M messages. A local row is a message without a route.
+
+    Rows of one source, destination, channel and round form one message. `of_row` has the message of each row, `first` the first
+    row of each message, and `when` its round.
+    """
 
     of_row: I32  # [S] message of each row
     size_bytes: I64
@@ -39,7 +43,10 @@ class MessageTable(NamedTuple):
 
 
 class Accesses(NamedTuple):
-    """The reads and the writes of each (slot, participant), in the order of rounds."""
+    """The reads and the writes of each cell (a slot of a participant), in the order of rounds.
+
+    `places` has the range of the reads and that of the writes of each cell in the columns.
+    """
 
     places: I64  # [G, 4] range of the reads and range of the writes of each (slot, participant)
     when: tuple[I32, I32]  # [S] round of each read, of each write
@@ -48,7 +55,10 @@ class Accesses(NamedTuple):
 
 
 class Queues(NamedTuple):
-    """The messages between ranks, sorted by sender, channel and round, as columns [Q]."""
+    """The messages between ranks, sorted by sender, channel and round, as columns [Q].
+
+    A queue is the messages of one sender on one channel. `mark` and `pair` are those of `mark_queues`.
+    """
 
     message: I32
     keys: tuple[I32, I32, I32]  # src, channel, round
@@ -95,7 +105,7 @@ def accesses_of(rows: RowTable, messages: MessageTable, n_slots: int, n_particip
 
 
 def _messages_at(messages: MessageTable, rows: I32) -> I32:
-    """Return the message of each given row."""
+    """Return the number of the message that each of these rows belongs to."""
     alone = len(messages.first) == len(messages.of_row)  # each row is a message of its own
     return column(rows if alone else take(messages.of_row, rows), np.int32)
 

@@ -10,7 +10,7 @@ import numpy as np
 from emu.arrays import I64, column, digest
 from emu.collective.schedule import Schedule
 from emu.equivalence import Orbits
-from emu.fabric.lowering.classes import Classes, Domain
+from emu.fabric.lowering.classes import Classes, JobOrbits
 from emu.fabric.lowering.message_routes import RoutePairs
 from emu.topology.topology import CHANNELS, Topology
 
@@ -34,8 +34,8 @@ class PlacedSchedule:
 
     @property
     def by_rank(self) -> bool:
-        """True if each copy belongs to a rank, not to a group."""
-        return bool(self.schedule.translate)
+        """True if a copy of the classes is what one rank does; False if it is what a whole group does."""
+        return self.schedule.by_rank
 
     @property
     def npus(self) -> I64:
@@ -48,32 +48,32 @@ class PlacedSchedule:
         group, who = np.divmod(np.arange(self.nodes.size), self.schedule.n_participants)
         return (0 * who, group * self.schedule.n_participants + who) if self.by_rank else (who, group)
 
-    def copies(self, domain: Domain | None) -> Orbits:
-        """Return the orbits of the copies in a domain; without a domain, each copy represents only itself."""
+    def copies(self, job_orbits: JobOrbits | None) -> Orbits:
+        """Return the orbits of the copies under the symmetry of a job; without one, each copy represents only itself."""
         of_copy = self.npus.ravel() if self.by_rank else self.npus[:, 0]
-        return Orbits.each(len(of_copy)) if domain is None else Orbits.equal(domain.nodes.number[of_copy])
+        return Orbits.each(len(of_copy)) if job_orbits is None else Orbits.by_value(job_orbits.nodes.number[of_copy])
 
-    def who(self, called: I64, copies: I64) -> I64:
-        """Return [any, D] the participants with given numbers within given copies.
+    def participants_in(self, number: I64, copies: I64) -> I64:
+        """Return [any, D] the participants of given numbers in given copies.
 
         Args:
-            called: [any] the numbers within a copy.
+            number: [any] the number of a participant within its copy.
             copies: [D] the copies.
         """
         n = self.schedule.n_participants
         if not self.by_rank:
-            return np.asarray(called[:, None] + copies * n)
-        if not called.any():  # each copy's own rank
-            return np.broadcast_to(copies, (len(called), len(copies)))
+            return np.asarray(number[:, None] + copies * n)
+        if not number.any():  # each copy's own rank
+            return np.broadcast_to(copies, (len(number), len(copies)))
         if len(self.nodes) == 1:
-            return np.asarray(self.schedule.translations.rank(called[:, None], copies))
+            return np.asarray(self.schedule.translations.rank(number[:, None], copies))
         group, by = np.divmod(copies, n)
-        return np.asarray(self.schedule.translations.rank(called[:, None], by) + group * n)
+        return np.asarray(self.schedule.translations.rank(number[:, None], by) + group * n)
 
     def route_pairs(self, copies: I64) -> RoutePairs:
         """Return the source, the destination and the key [R D] of each pair in each of the given copies [D]."""
         src, dst, channel = self.classes.pairs
-        ends = (column(self.nodes.ravel()[self.who(end, copies)], np.int64) for end in (src, dst))
+        ends = (column(self.nodes.ravel()[self.participants_in(end, copies)], np.int64) for end in (src, dst))
         key = np.broadcast_to(self.key * CHANNELS + channel[:, None], (len(src), len(copies)))
         return next(ends), next(ends), column(key, np.int64)
 

@@ -95,11 +95,18 @@ def meeting_places(where: tuple[I64, I64]) -> I64:
 
 @compiled_making_arrays
 def mark_queues(keys: tuple[I32, I32, I32, I32], n_participants: int) -> tuple[NDArray[int8], I32, I32]:
-    """Return [Q] the bits FIRST, MEETS and LAST of each message, [Q] its pair, and [R] the last message of each pair.
+    """Return, for each message that leaves a rank, its bits and its pair; and, for each pair, its last message.
+
+    A queue is the messages of one source on one channel. A pair is the messages of one queue to one destination.
 
     Args:
-        keys: [Q] src, channel, round and dst, sorted by the first three.
-        n_participants: P.
+        keys: [Q] src, channel, round and dst of each message, sorted by the first three.
+        n_participants: The number of participants; each src and dst is below it.
+
+    Returns:
+        [Q] the bits of each message: FIRST if it is in the first round of its queue, LAST if it is in the last round of its
+        queue, MEETS if it is the first message of its pair. [Q] the number of its pair. [R] the index of the last message of
+        each pair.
     """
     src, channel, when, dst = keys
     size = len(src)

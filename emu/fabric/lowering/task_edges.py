@@ -1,7 +1,7 @@
 """Predecessor edges, which say which task waits for which, and the columns of a graph that they become.
 
 Compiled loops give the edges and hops of each class of tasks to every copy that stands for others. Letters: V tasks, E edges,
-C classes, D copies of each class, one after another, R pairs, U distinct distances between copies.
+C classes, D copies of each class, one after another, R pairs, U distinct offsets between copies.
 """
 
 from collections.abc import Callable, Iterable
@@ -84,7 +84,10 @@ Predecessors = tuple[I64, I32, Bool]  # pred_start, pred and pred_left of a Grap
 
 
 class Edges(NamedTuple):
-    """Pairs of a task and its predecessor, in any order."""
+    """Pairs of a task and its predecessor, in any order.
+
+    `left` is true if the task waits only until the predecessor has left.
+    """
 
     task: I32  # [E]
     pred: I32  # [E]
@@ -97,12 +100,12 @@ class Edges(NamedTuple):
 
     @staticmethod
     def joined(parts: "Iterable[Edges]") -> "Edges":
-        """Return the edges of several parts, one part after another."""
+        """Return all edges of several sets, one set after another."""
         task, pred, left = (np.concatenate(c) for c in zip(*parts, strict=True))
         return Edges(column(task, np.int32), column(pred, np.int32), column(left, np.bool_))
 
     def write(self, out: EdgeSink) -> None:
-        """Write the edges into the arrays, or count them."""
+        """Write the edges into the sink; a sink without arrays only counts them."""
         wait_for_given(self.task, self.pred, self.left, out)
 
 
@@ -125,16 +128,16 @@ def columns_of(write: Callable[[EdgeSink], None], n_tasks: int, most_joins: int 
 
 
 @compiled_making_arrays
-def spread_edges(edges: Predecessors, kind: I64, there: I32_2D, begin: I64) -> tuple[I32, Bool]:
+def copy_edges(edges: Predecessors, kind: I64, there: I32_2D, begin: I64) -> tuple[I32, Bool]:
     """Return the predecessors of all tasks from the predecessors of each class.
 
     Each class has D copies, one for each rank or orbit. An edge joins each copy of a task to the copy of its predecessor at the
-    edge's distance.
+    edge's offset.
 
     Args:
         edges: The predecessors of each class, with E edges in all.
-        kind: [E] the number of each edge's distance, 0..U-1.
-        there: [U, D] the copy at each distance from each copy.
+        kind: [E] the number of each edge's offset, 0..U-1.
+        there: [U, D] the copy at each offset from each copy.
         begin: [C D + 1] the number of the first edge of each task, where C is the number of classes.
 
     Returns:
@@ -152,7 +155,7 @@ def spread_edges(edges: Predecessors, kind: I64, there: I32_2D, begin: I64) -> t
 
 
 @compiled_making_arrays
-def spread_hops(pair: I32, size: int, way_start: I64, way_link: I32, way_weight: I32) -> tuple[I64, I32, I32]:
+def copy_hops(pair: I32, size: int, way_start: I64, way_link: I32, way_weight: I32) -> tuple[I64, I32, I32]:
     """Return the columns hop_start [C D + 1], hop_link and hop_weight of all tasks from the routes of pairs.
 
     Args:

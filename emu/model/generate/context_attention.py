@@ -41,7 +41,7 @@ class ContextAttention:
 
     @property
     def _width(self) -> int:
-        """The number of elements of one query of one head."""
+        """The number of elements that one query has in one head."""
         return self.operator.eager.forward.flops // (4 * self.rows * self.share.tokens.length)
 
     @property
@@ -66,11 +66,14 @@ class ContextAttention:
         yield self._moved(2 * self.queries * copied)
 
     def core(self) -> Iterator[Action]:
-        """Yield the actions of the forward without its last copy; recomputation runs these actions again."""
+        """Yield the actions of attention's forward except the copy of its output.
+
+        Recomputation runs these actions a second time.
+        """
         if self.share.plan.cp_comm == "all_gather":
             yield from [self.share.collective("all_gather", self._cp * self.keys, AXIS)._replace(prompt=True)] * 2
             yield self._moved(2 * (1 + self._cp) * self.keys)
-            yield self._whole(self.operator.eager.forward, self._shape, once=1)
+            yield self._over_all_keys(self.operator.eager.forward, self._shape, once=1)
             return
         yield self._moved(4 * self.keys * self._strided)
         for step in range(self._cp):
@@ -88,7 +91,7 @@ class ContextAttention:
         padded = self.operator.outputs.cut < self.queries
         read = (2 - turned - padded) * self.keys * self._strided
         if self.share.plan.cp_comm == "all_gather":
-            yield self._whole(self.operator.eager.backward_input, self._shape.backward(), once=2)
+            yield self._over_all_keys(self.operator.eager.backward_input, self._shape.backward(), once=2)
             yield from [self.share.collective("reduce_scatter", self._cp * self.keys, AXIS)._replace(prompt=True)] * 2
             yield self._moved(2 * (1 + self._cp) * self.keys + 2 * read)
             return
@@ -132,12 +135,12 @@ class ContextAttention:
             shape: The shape of attention on the rank's own keys.
         """
         if not step:
-            return self._named(whole, shape)
+            return self._attention_work(whole, shape)
         times = whole.cut // (2 * (self.queries + self.keys))
         seen = self.queries + 2 * self.keys if self._late(step) else 2 * self.queries + self.keys
         rows = whole.fixed_bytes // (2 if self._late(step) else 1)
         half = Amount(whole.flops // 2, cut=times * seen, fixed_bytes=rows)
-        return self._named(half, shape.unmasked(queries=2) if self._late(step) else shape.unmasked(keys=2))
+        return self._attention_work(half, shape.unmasked(queries=2) if self._late(step) else shape.unmasked(keys=2))
 
     def _merge(self, step: int) -> int:
         """Return the number of elements that are moved to merge the result of a step into the result of the steps before.
@@ -158,7 +161,7 @@ class ContextAttention:
         yield self._sent(_GRADIENTS)
         yield self._moved((3 * self.queries // 2 + 2 * self.queries) if self._late(step) else 3 * self.queries)
 
-    def _whole(self, own: Amount, shape: Shape, once: int) -> Action:
+    def _over_all_keys(self, own: Amount, shape: Shape, once: int) -> Action:
         """Return attention of the rank's queries over the keys of all ranks, under a mask.
 
         Args:
@@ -169,15 +172,18 @@ class ContextAttention:
         more = 2 * once * (self._cp - 1) * self.keys
         mask = self.share.tokens.length * self.share.plan.seq
         under_mask = replace(own, flops=self._cp * own.flops, whole=mask, cut=own.cut + more)
-        return self._named(under_mask, shape.unmasked()._replace(n=self._cp * shape.n))
+        return self._attention_work(under_mask, shape.unmasked()._replace(n=self._cp * shape.n))
 
     @property
     def _shape(self) -> Shape:
         """The shape of attention between the rank's queries and its own keys."""
         return self.operator.shape_of(FORWARD)
 
-    def _named(self, amount: Amount, shape: Shape) -> Action:
-        """Return a computation of attention, whose log-sum-exps are float32 whatever the dtype of activations is."""
+    def _attention_work(self, amount: Amount, shape: Shape) -> Action:
+        """Return a computation of attention under the name of its kernel.
+
+        Its log-sum-exps are float32 whatever the dtype of activations is.
+        """
         work = self.share.work(self.operator.name, amount, self.share.stack.precision.activation, shape)
         same = self.share.stack.precision.activation == "float32"
         return work._replace(elements=work.elements + same * (amount.fixed_bytes // 4))

@@ -17,7 +17,7 @@ from emu.model.layer_on_rank import Splits
 from emu.model.memory.step_memory import PeakBytes
 from emu.model.model import Model
 from emu.model.plan.plan import COPIES, DATA, ENDS, REPLICATE, SHARD, Plan, group_rows
-from emu.model.plan.plan_checks import check_fits, check_runs
+from emu.model.plan.plan_checks import check_fits_model, check_runs
 from emu.model.plan.plan_text import spell
 from emu.model.stack.software import MEGATRON, PYTORCH, Software
 from emu.model.stack.stack import Stack
@@ -49,15 +49,15 @@ WRITERS: Mapping[Software, tuple[Roles, Peaks]] = {
 
 
 def roles_by_place(model: Model, plan: Plan, stack: Stack, routing: Splits | None = None) -> list[list[Role]]:
-    """Return the roles at each place of a pipeline; the arguments and errors are those of `generate`."""
-    check_fits(plan, model, stack)
+    """Return, for each place of a pipeline, the roles of its ranks; the arguments and errors are those of `generate`."""
+    check_fits_model(plan, model, stack)
     check_runs(plan, model, stack)
     roles, _ = WRITERS[stack.software]
     return [[*roles(model, plan, stack, place, routing)] for place in range(plan.pp)]
 
 
 def memory_by_part(model: Model, plan: Plan, stack: Stack) -> dict[str, int]:
-    """Return the peak of the bytes of the rank with the highest peak, by part of its memory; no events are generated."""
+    """Return the peak bytes of the rank with the highest peak, by part of memory, such as weights; no events are generated."""
     _, peaks = WRITERS[stack.software]
     return dict(zip(PARTS, max(peaks(model, plan, stack, range(plan.pp)), key=sum), strict=True))
 
@@ -90,7 +90,7 @@ def trace_of(of_places: Sequence[Sequence[Role]], model: Model, plan: Plan, stac
     for i, role in enumerate(roles):
         role_of_rank[role.ranks] = i
     axes = list(dict.fromkeys(axis for tape in tapes for axis in tape.axes))
-    rows = {axis: members(plan, axis) for axis in axes}
+    rows = {axis: groups_of_axis(plan, axis) for axis in axes}
     groups = tuple(Group(axis, tuple(ranks)) for axis in axes for ranks in rows[axis].tolist())
     number, first = {}, 0
     for axis in axes:
@@ -106,7 +106,7 @@ def trace_of(of_places: Sequence[Sequence[Role]], model: Model, plan: Plan, stac
 
 
 def _peaks(of_places: Sequence[Sequence[Role]], plan: Plan, stack: Stack) -> I64:
-    """Return [R, P] the peak bytes of each role by part of its memory; all 0 if real ranks may differ."""
+    """Return [R, P] the peak bytes of each role, by part of memory; all 0 if the peaks of real ranks may differ."""
     if not stack.software.is_executed or not all(role.even or not plan.shards_weights for role in chain(*of_places)):
         return np.zeros((sum(map(len, of_places)), len(PARTS)), np.int64)
     return np.array([role.peak for role in chain(*of_places)])
@@ -117,7 +117,7 @@ def meta_of(model: Model, plan: Plan, stack: Stack) -> tuple[tuple[str, str], ..
     return ((COMMAND, "estimate"), ("model", model.name), ("plan", spell(plan)), ("software", stack.software.name))
 
 
-def members(plan: Plan, axis: str) -> I64:
+def groups_of_axis(plan: Plan, axis: str) -> I64:
     """Return [groups, members] the ranks of each group of an axis.
 
     If states are sharded over a part of dp, the two halves of dp are axes too: ranks of one group of the half that shards
@@ -128,7 +128,7 @@ def members(plan: Plan, axis: str) -> I64:
     if axis == ENDS:
         return group_rows("pp", plan.sizes)[:, [0, -1]]
     if axis == REPLICATE:
-        halves = group_rows("dp", plan.sizes).reshape(-1, plan.dp // plan.sharded, plan.sharded).swapaxes(1, 2)
+        halves = group_rows("dp", plan.sizes).reshape(-1, plan.dp // plan.shard_ranks, plan.shard_ranks).swapaxes(1, 2)
         return np.ascontiguousarray(halves).reshape(-1, halves.shape[-1])
     if axis.startswith(SHARD):
         return group_rows(COPIES, plan.sizes).reshape(-1, plan.holders)

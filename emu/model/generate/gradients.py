@@ -45,7 +45,7 @@ class WholeGradients:
     """
 
     def state(self, at: int) -> Hashable:
-        """Return the state between two passes, with events counted from event `at`; whole gradients have none."""
+        """Return what a handling must remember between two passes, with events counted from event `at`; here nothing."""
         return ()
 
     def restore(self, state: Any, at: int) -> None:
@@ -110,7 +110,7 @@ class GradientBuckets(WholeGradients):
         return sum(o.parameters for part in self.parts for o in part.operators if not part.travels(o))
 
     def handle(self, tape: Tape, gradient: Gradient, part: Part, pass_: int) -> None:
-        """Add a gradient to those of the passes before.
+        """Add a gradient to the gradient that earlier passes have summed.
 
         In the last pass, also add it to its bucket, and reduce a full bucket.
         """
@@ -132,7 +132,7 @@ class GradientBuckets(WholeGradients):
             tape: The tape of the rank.
             pass_: The number of the pass whose backward has ended, from 0 on.
         """
-        if pass_ < self.last or self.part is None:
+        if self.part is None:  # only gradients of the last pass are put into buckets
             return
         tape.join(*self.requests)
         tape.compute(gradient_work(self.part.stack.precision, 2 * self.total))
@@ -154,13 +154,17 @@ class AveragedGradients(WholeGradients):
 
     @cached_property
     def gradients(self) -> list[tuple[Gradient, Part]]:
-        """The averaged gradients, each with its part, in the order of the model."""
+        """The gradients that are averaged over data parallelism, each with the part of the model that it belongs to.
+
+        They are in the order of the model. The gradients of experts that have token rows sent to them, and of weights that two
+        stages share, are not among them.
+        """
         of_parts = ((item, part) for part in self.parts for item in reversed(part.backward))
         found = ((item, part) for item, part in of_parts if isinstance(item, Gradient))
         return [(item, part) for item, part in found if not (item.travels or item.shared)]
 
     def handle(self, tape: Tape, gradient: Gradient, part: Part, pass_: int) -> None:
-        """Add a gradient to the accumulated gradient of earlier passes, before it is cut to the rank's own part."""
+        """Add a gradient to the sum of earlier passes, before it is cut to the share of this rank."""
         super().handle(tape, gradient._replace(before=(), elements=gradient.times * gradient.elements), part, pass_)
 
     def end(self, tape: Tape, pass_: int) -> None:
@@ -169,9 +173,9 @@ class AveragedGradients(WholeGradients):
         if pass_ < layers[0].plan.passes - 1:
             return
         for layer, operator in ((each, o) for each in layers for o in each.operators if each.partial(o)):
-            tape.memory.change(gradients=layer.made_bytes(operator), activations=-layer.waits(operator))
+            tape.ledger.change(gradients=layer.made_bytes(operator), activations=-layer.waits(operator))
         averaged = sum(layer.averaged for layer in layers) if self.ranks > 1 else 0
-        tape.memory.rise(activations=min(averaged, BUCKET))
+        tape.ledger.rise(activations=min(averaged, BUCKET))
 
     def reduce(self) -> None:
         """Average all gradients, bucket by bucket."""
@@ -185,7 +189,7 @@ class AveragedGradients(WholeGradients):
             self.tape.compute(gradient_work(part.stack.precision, 2 * elements))
 
     def _buckets(self) -> Iterable[tuple[int, Part]]:
-        """Yield the number of elements of each bucket, and one of its parts, which gives the precision of the gradients."""
+        """Yield the number of elements of each bucket, and a part of the model in it, whose precision the bucket has."""
         filled = 0
         for number, (gradient, part) in enumerate(reversed(self.gradients), 1):
             filled += gradient.elements
@@ -195,10 +199,10 @@ class AveragedGradients(WholeGradients):
 
 
 class ExpertGradients:
-    """The handling of the gradients of one stage's experts to which token rows are sent.
+    """The computations and requests that reduce the gradients of one stage's experts to which token rows are sent.
 
-    Each block of experts is reduced once all its gradients are computed. Where backwards are split, autograd does not say when
-    that is, and all blocks are reduced at the end.
+    The gradients of a block of experts are reduced as soon as all of them are computed in the last pass. With split backwards,
+    autograd does not tell when this is; then all blocks are reduced at the end of the step.
     """
 
     def __init__(self, tape: Tape, plan: Plan, stage: int) -> None:
@@ -209,7 +213,7 @@ class ExpertGradients:
         self.asked: dict[int, tuple[int, ...]] = {}  # by place, the request that adds them up, if another rank has a copy
 
     def handle(self, gradient: Gradient, part: Part, place: int, pass_: int) -> None:
-        """Add a gradient to those of the passes before.
+        """Add a gradient to the gradient that earlier passes have summed.
 
         In the last pass, its block of experts is reduced once all gradients of the block are computed.
 

@@ -46,7 +46,10 @@ def moving(name: str, activation: str, *parts: tuple[int, str]) -> Computation:
 
 
 class Ask(NamedTuple):
-    """A request for a collective on the rank's group of an axis."""
+    """A request for a collective on the rank's group of an axis, which a pass writes on a tape.
+
+    `elements` is the whole size of the operation. `held` names the moment until which it need not be awaited.
+    """
 
     axis: str
     operation: str
@@ -61,7 +64,10 @@ ENTERS, GRADIENT = "enters", "gradient"  # what a request is held for: what a bl
 
 
 class Gradient(NamedTuple):
-    """The moment of a backward at which the gradient of a parameter is computed for all tokens of the rank."""
+    """The moment of a backward at which the gradient of a parameter is computed for all tokens of the rank.
+
+    `travels` marks experts to which token rows are sent, `shared` a weight that two stages have.
+    """
 
     name: str
     elements: int  # of the rank's part
@@ -85,7 +91,7 @@ def is_later(item: Item) -> bool:
 
 
 def held_last(items: Sequence[Action], what: str = ENTERS) -> list[Action]:
-    """Return the items with their last request held: it is awaited only at the moment `what`.
+    """Return the actions with their last request held: the rank waits for it only at the moment `what`.
 
     A request that must be awaited at once (`prompt`) is not held.
     """
@@ -140,7 +146,7 @@ class Share(LayerOnRank):
         return (self.copied("own tokens", self.elements // self.plan.tp),)
 
     def collective(self, operation: str, elements: int, axis: str = "tp", splits: tuple[int, ...] = ()) -> Ask:
-        """Return a request for a collective of activations."""
+        """Return a request for a collective of activations over the groups of an axis."""
         return Ask(axis, operation, elements, self.stack.precision.activation, splits=splits)
 
     def gathered(self) -> tuple[Action, ...]:
@@ -169,7 +175,7 @@ class Share(LayerOnRank):
 
         Args:
             operator: The operator on the rank.
-            what: The pass.
+            what: The pass: FORWARD, INPUT or WEIGHT.
             works: The computations of the pass, of which the first is the product.
             around: The position of the operator among its neighbours.
         """

@@ -79,7 +79,7 @@ class Part(Share):
 
     @cached_property
     def _inner(self) -> tuple[int, int]:
-        """The numbers of the first and last expert operator whose weights are sharded separately; (-1, -1) if there is none."""
+        """The indices of the first and last expert operator whose weights are sharded separately; (-1, -1) if there is none."""
         apart = [i for i, o in enumerate(self.operators) if self.plan.shards_weights and self.travels(o)]
         return min(apart, default=-1), max(apart, default=-1)
 
@@ -114,7 +114,10 @@ class Part(Share):
 
     @cached_property
     def backward(self) -> tuple[Item, ...]:
-        """The items of the backward of one pass, in autograd's order: gradients of inputs and of parameters."""
+        """The computations, requests and gradients of one backward pass of this part, in autograd's order.
+
+        Recomputation is not among them.
+        """
         return tuple(item for item in self._split_backward if not isinstance(item, Computation) or item.later != REPEATED)
 
     @cached_property
@@ -137,7 +140,7 @@ class Part(Share):
 
     @cached_property
     def _split_backward(self) -> tuple[Item, ...]:
-        """The items of a whole backward in autograd's order, including those that only a split backward has."""
+        """The actions and gradients of a backward in autograd's order, with those that only a split backward has."""
         items: list[Item] = []
         for i in _backwards(self.operators):
             found = [item for item in self._backward(i) if not isinstance(item, Computation) or item.bytes]
@@ -148,10 +151,10 @@ class Part(Share):
         return tuple(items)
 
     def _backward(self, i: int) -> Iterable[Item]:
-        """Yield the items of the backward of one operator."""
+        """Yield the actions and gradients of the backward of operator number `i`."""
         operator = self.operators[i]
         arrived = [item for style in self._ended_by(i) for item in style.leave_backward]
-        yield from self._then_again(arrived) if i == self._again_at else arrived
+        yield from self._then_again(arrived) if i == self._recompute_before else arrived
         if i == self._inner[1]:
             yield ENTER_BACKWARD
         if self.name == HEAD and operator.kind == SUM:  # of the gradients of a tied weight, once the second is there
@@ -159,7 +162,7 @@ class Part(Share):
         if operator.kind == ATTENTION:
             yield from self._attention(operator)
             return
-        early, weight, late = self._parted(operator)
+        early, weight, late = self._backward_stretches(operator)
         yield from self._cast(operator, INPUT, self._works(operator, INPUT, early))
         made = self.work(operator.name, weight, self.gradient_dtype, operator.shape_of(WEIGHT))
         yield from (work._replace(later=PARAMETER) for work in self._cast(operator, WEIGHT, [made]))
@@ -174,8 +177,8 @@ class Part(Share):
             yield LEAVE_BACKWARD
         yield from (item for style in self._begun_by(i) for item in style.enter_backward)
 
-    def _parted(self, operator: ModelOperator) -> tuple[Amount, Amount, Amount]:
-        """Return the amounts of three pieces of an operator's backward, in their order.
+    def _backward_stretches(self, operator: ModelOperator) -> tuple[Amount, Amount, Amount]:
+        """Return the amounts of three stretches of an operator's backward, in their order.
 
         These are input gradients that come before the weight gradient, the weight gradient, and the remaining input gradients.
         A norm without a kernel of its own first multiplies the gradient by the weight, and by the scaled input.
@@ -209,16 +212,16 @@ class Part(Share):
     @cached_property
     def again(self) -> tuple[Action, ...]:
         """The actions of the forward that recomputation repeats before a backward."""
-        if self._again < 0:
+        if self._recompute_end < 0:
             return ()
-        operator = self.operators[self._again]
-        items = self._forward(self.operators[: self._again], ENTER_AGAIN, LEAVE_AGAIN, self.outputs_kept)
+        operator = self.operators[self._recompute_end]
+        items = self._forward(self.operators[: self._recompute_end], ENTER_AGAIN, LEAVE_AGAIN, self.outputs_kept)
         last = replace(operator, sum_of_rows=None)  # the sum comes after all that is kept
         return tuple(self._then(items, last, operator.until_saved) if operator.until_saved.elements else items)
 
     @cached_property
-    def _again(self) -> int:
-        """The number of the last operator that saved anything, before which the repeated forward ends; -1 if there is none.
+    def _recompute_end(self) -> int:
+        """The index of the last operator that saved anything, before which recomputation ends; -1 if there is none.
 
         The operator itself need not run again, because it saves its input: checkpoints stop before it.
         """
@@ -227,13 +230,17 @@ class Part(Share):
         return max(i for i, operator in enumerate(self.operators) if self.passes(operator).saved.bytes())
 
     @property
-    def _again_at(self) -> int:
-        """The number of the operator before whose backward the forward is run again.
+    def _recompute_before(self) -> int:
+        """The index of the operator before whose backward recomputation begins.
 
         A product counts together with its bias.
         """
-        bias = self._again >= 0 and self._again + 1 < len(self.operators) and self.operators[self._again + 1].kind == BIAS
-        return self._again + bias
+        bias = (
+            self._recompute_end >= 0
+            and self._recompute_end + 1 < len(self.operators)
+            and self.operators[self._recompute_end + 1].kind == BIAS
+        )
+        return self._recompute_end + bias
 
     def _gradients(self, operator: ModelOperator) -> Iterable[Item]:
         """Yield the gradients of an operator's parameters.
@@ -262,7 +269,7 @@ class Part(Share):
 
     @cached_property
     def _ends_of(self) -> dict[str, tuple[int, int]]:
-        """The numbers of the first and last operator of each module with a style; -1 if the module has no operators."""
+        """The indices of the first and last operator of each module with a style; -1 if the module has no operators."""
         within = {path: [*self.within(path)] for path in self.styles}
         return {path: (min(own, default=-1), max(own, default=-1)) for path, own in within.items()}
 
@@ -274,7 +281,7 @@ class Part(Share):
 
     @cached_property
     def styles(self) -> dict[str, Style]:
-        """The styles of modules by their paths in the part, shorter paths first."""
+        """The styles of modules, by the paths of the modules in this part of the model, shorter paths first."""
         here = _LAYER if self.is_layer else ""
         paths = {path.removeprefix(here): name for path, name in self._shards.items() if path.startswith(_LAYER) == bool(here)}
         known = {o.name for o in self.operators}

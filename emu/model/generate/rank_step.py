@@ -22,7 +22,10 @@ from emu.trace.trace import Kind
 
 
 def roles(model: Model, plan: Plan, stack: Stack, place: int, routing: Splits | None) -> Iterator[Role]:
-    """Yield the roles at one place of a pipeline: one for each share of the states, and for each position in a ring of cp."""
+    """Yield the roles of the ranks at one place of a pipeline.
+
+    There is one for each share of the states, and for each position in a ring of cp.
+    """
     for ranks, routed in classes(plan, model, place, routing):
         for at in range(plan.ring):
             own = ring_ranks(plan, ranks, at)
@@ -38,13 +41,13 @@ def peaks(model: Model, plan: Plan, stack: Stack, places: Iterable[int]) -> Iter
     known: KnownStretches = {}
     first = RankParts(model, plan, stack, rows_by_kind(about_even, plan, model))
     for rank in (replace(first, place=place) for place in places):
-        yield rank.memory.peak(walk(rank, known)[0].memory)
+        yield rank.memory.peak(walk(rank, known)[0].ledger)
 
 
 def reserved_bytes(model: Model, plan: Plan, stack: Stack) -> int:
     """Return the bytes that PyTorch's allocator requests from the device, on a rank at the first place of its pipeline."""
     rank = RankParts(model, plan, stack, rows_by_kind(about_even, plan, model))
-    return rank.memory.reserved(walk(rank, {})[0].memory)
+    return rank.memory.reserved(walk(rank, {})[0].ledger)
 
 
 def _roles(rank: RankParts, ranks: I64) -> Iterator[Role]:
@@ -71,7 +74,7 @@ def walk(rank: RankParts, known: KnownStretches | None = None) -> tuple[Tape, Ma
             has events, too.
     """
     silent, known = known is not None, {} if known is None else known
-    tape = Tape(rank.stack.precision.activation, memory=rank.memory.opened(), known=known, silent=silent)
+    tape = Tape(rank.stack.precision.activation, ledger=rank.memory.opened(), known=known, silent=silent)
     stages = {number: _passes(tape, rank, number, parts) for number, parts in rank.stages.items()}
     run_stages(tape, rank, stages)
     return tape, stages
@@ -95,7 +98,7 @@ def reduced_by(rank: RankParts, stage: int) -> list[Ask]:
 
 
 def _passes(tape: Tape, rank: RankParts, stage: int, parts: tuple[tuple[Part, ...], ...]) -> StagePasses:
-    """Return passes of a stage, written on the tape; `parts` are those of the stage in each of the passes."""
+    """Return the passes of a stage, which write their events on the tape; `parts` are those of the stage in each pass."""
     plan = rank.plan
     memory = tuple(rank.memory.of_pass(stage, memory_of(of_pass)) for of_pass in parts)
     return StagePasses(tape, stage, parts, memory, _gradients(tape, plan, parts[0], stage), ExpertGradients(tape, plan, stage))

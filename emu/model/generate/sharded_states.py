@@ -129,7 +129,7 @@ class ShardedStates(WholeGradients):
             self._leave(group, pass_)
 
     def handle(self, tape: Tape, gradient: Gradient, part: Part, pass_: int) -> None:
-        """Add a gradient to the accumulated gradient of earlier passes; after the last pass, it is cut to the rank's part."""
+        """Add a gradient to the sum of earlier passes; after the last pass, the sum is cut to the share of this rank."""
         super().handle(tape, gradient._replace(before=(), elements=gradient.times * gradient.elements), part, pass_)
         if pass_ == self.plan.passes - 1:
             self.partial.setdefault(self.current[-1], []).append(gradient.before)
@@ -156,8 +156,8 @@ class ShardedStates(WholeGradients):
             self._scatter(group)
 
     def _settle(self) -> None:
-        """Wait for all scattered gradients, and free their copies."""
-        self.tape.memory.change(activations=-self.copied)
+        """Wait for the scatters of all gradients, and free the copies from which they were sent."""
+        self.tape.ledger.change(activations=-self.copied)
         self.copied = 0
         for events in self.reduced.values():
             self.tape.join(*events)
@@ -207,7 +207,7 @@ class ShardedStates(WholeGradients):
             if ranks > 1:
                 yield Ask(axis, "all_gather", size, self._dtype(group))
                 yield Ask(axis, "reduce_scatter", size, precision.gradient)
-            if self.plan.sharded < self.plan.dp and not group.experts:
+            if self.plan.shard_ranks < self.plan.dp and not group.experts:
                 yield Ask(REPLICATE, "all_reduce", size // ranks, precision.gradient)
 
     def _ranks(self, group: WeightGroup) -> int:
@@ -250,7 +250,7 @@ class ShardedStates(WholeGradients):
             self.tape.join(*events, stream=self._number(stream))
 
     def _next(self, group: WeightGroup) -> None:
-        """Request the weights that the backward needs next: those of the group before `group` in the forward."""
+        """Request the weights of the group that comes before `group` in the forward, which the backward needs next."""
         at = self._ended.index(group) if group in self._ended else len(self._ended)
         if at:
             self._gather(self._ended[at - 1])
@@ -279,7 +279,7 @@ class ShardedStates(WholeGradients):
             self.tape.compute(moving("copied in", self.tape.dtype, (own, read), (own, written)), stream)
 
     def _ask(self, group: WeightGroup, stream: int = 0) -> int:
-        """Request the weights of a group from the ranks with their parts, and return the number of the event."""
+        """Gather the weights of a group from the ranks that hold shares of them, and return the number of the event."""
         return self.tape.ask(Ask(self._axis(group), "all_gather", self._padded[group], self._dtype(group)), stream)
 
     def _dtype(self, group: WeightGroup) -> str:
@@ -288,22 +288,22 @@ class ShardedStates(WholeGradients):
         return narrow or self.parts[0].stack.gathered
 
     def _arrive(self, group: WeightGroup) -> None:
-        """Wait for the weights of a group, and copy them to their place."""
+        """Wait for the weights of a group, and copy them from the gathered buffer into the parameters."""
         self.tape.join(*self.coming.pop(group))
         self.tape.compute(moving("copied out", self.tape.dtype, (2 * self._padded[group], self._dtype(group))))
-        self.tape.memory.change(weights=self._bytes(group))
+        self.tape.ledger.change(weights=self._bytes(group))
         self.whole.add(group)
 
     def _arrive_early(self, group: WeightGroup) -> None:
         """Wait for the weights of a group in a backward or ahead of a turn, and free their buffer at once."""
         self._arrive(group)
-        self.tape.memory.change(activations=-self._buffer(group), pool=GATHERS)
+        self.tape.ledger.change(activations=-self._buffer(group), pool=GATHERS)
         self._hold_back(self.tape.now())
 
     def _drop(self, group: WeightGroup) -> None:
         """Free the gathered weights of a group, if they are whole."""
         if group in self.whole:
-            self.tape.memory.change(weights=-self._bytes(group))
+            self.tape.ledger.change(weights=-self._bytes(group))
             self.whole.remove(group)
 
     def _bytes(self, group: WeightGroup) -> int:
@@ -317,11 +317,11 @@ class ShardedStates(WholeGradients):
     def _open_buffer(self, group: WeightGroup) -> None:
         """Count the bytes of the buffer into which a group is about to be gathered."""
         if group not in self.whole and group not in self.coming:
-            self.tape.memory.change(activations=self._buffer(group), pool=GATHERS)
+            self.tape.ledger.change(activations=self._buffer(group), pool=GATHERS)
 
     def _close_buffer(self) -> None:
         """Free the buffer of the weights that were gathered last in a forward."""
-        self.tape.memory.change(activations=-self.buffered, pool=GATHERS)
+        self.tape.ledger.change(activations=-self.buffered, pool=GATHERS)
         self.buffered = 0
 
     def _scatter(self, group: WeightGroup) -> None:
@@ -344,7 +344,7 @@ class ShardedStates(WholeGradients):
         if ranks == 1:
             self.scattered = tape.now(scatters)
         self.reduced[scatters] = tape.now(scatters)
-        if self.plan.sharded < self.plan.dp and not group.experts:
+        if self.plan.shard_ranks < self.plan.dp and not group.experts:
             self._reduce(padded // ranks)
 
     def _copy_gradients(self, group: WeightGroup) -> None:
@@ -352,7 +352,7 @@ class ShardedStates(WholeGradients):
 
         The buffer lives until the gradients of the next group are copied.
         """
-        made, memory = sum(part.memory.gradient(o) for part, o in self._weights[group]), self.tape.memory
+        made, memory = sum(part.memory.gradient(o) for part, o in self._weights[group]), self.tape.ledger
         lived = sum(part.memory.waits(o) for part, o in self._weights[group] if o.parameters)
         memory.change(activations=-self.copied)
         memory.change(activations=made)

@@ -121,13 +121,13 @@ class StagePasses(NamedTuple):
             write: The function that writes the pass.
         """
         if what in (FORWARD, INPUT) or 0 < pass_ < self.last or self.tape.silent:
-            self.tape.again(self._key(what, pass_), partial(write, pass_), self.gradients.state, self.gradients.restore)
+            self.tape.write_or_copy(self._key(what, pass_), partial(write, pass_), self.gradients.state, self.gradients.restore)
         else:
             write(pass_)
 
     @property
     def last(self) -> int:
-        """The last pass of the step."""
+        """The number of the last pass of the step, from 0."""
         return len(self.parts) - 1
 
     def _key(self, what: str, pass_: int) -> Hashable:
@@ -145,7 +145,7 @@ class StagePasses(NamedTuple):
         """Write the input gradients of one microbatch; a later `backward_weight` writes the gradients of its weights."""
         for place, part in reversed(list(enumerate(self.parts[pass_] if not self.tape.silent else ()))):
             self._run(part.backward_input, place, pass_)
-        self.memory[pass_].backward_input(self.tape.memory)
+        self.memory[pass_].backward_input(self.tape.ledger)
 
     def _backward_weight(self, pass_: int) -> None:
         """Write the gradient of each weight of one microbatch, in the order of the model.
@@ -156,11 +156,11 @@ class StagePasses(NamedTuple):
             for items in reversed(part.backward_weights):
                 self._run(part.again, place, pass_)
                 self._run(items, place, pass_)
-        self.memory[pass_].backward_weight(self.tape.memory, first=pass_ == 0)
+        self.memory[pass_].backward_weight(self.tape.ledger, first=pass_ == 0)
         self.gradients.end(self.tape, pass_)
 
     def _run(self, items: Iterable[Item], place: int, pass_: int) -> None:
-        """Write some items of a part on the tape.
+        """Write the actions of a part of the model on the tape, and pass on its gradients.
 
         Args:
             items: The items, one after another.
@@ -211,9 +211,9 @@ class StagePasses(NamedTuple):
         for place, part in enumerate(self.parts[pass_]):
             self.gradients.enter(place)
             items = () if self.tape.silent else held_last(part.forward)  # the next part reads what its last request gives
-            self._walk(memory.forward(place, self.tape.memory), items, place, pass_)
+            self._walk(memory.forward(place, self.tape.ledger), items, place, pass_)
             self.gradients.leave(place)
-        memory.end_forward(self.tape.memory)
+        memory.end_forward(self.tape.ledger)
 
     def once_backward(self, pass_: int) -> None:
         """Write all events of the backward of one microbatch, even if an equal backward could be copied.
@@ -221,7 +221,7 @@ class StagePasses(NamedTuple):
         Gradients that autograd adds up only at the end of the backward (`_is_late`) come last.
         """
         late: list[tuple[int, Gradient]] = []
-        memory = BackwardMemory(self.memory[pass_], self.tape.memory, pass_ == 0, pass_ == self.last)
+        memory = BackwardMemory(self.memory[pass_], self.tape.ledger, pass_ == 0, pass_ == self.last)
         for place, part in reversed(list(enumerate(self.parts[pass_]))):
             self.gradients.enter_backward(place)
             items = () if self.tape.silent else part.backward
@@ -244,7 +244,7 @@ _READS = (FORWARD, BACKWARD, INPUT)  # turns that read a message of another plac
 
 @dataclass(frozen=True, slots=True)
 class StageMessages:
-    """The messages of one stage with the stages before and after it."""
+    """The messages of one stage with the neighbouring stages, `elements` of `dtype` each."""
 
     tape: Tape
     before: int | None  # the place of the stage before in the group of the pipeline; None: there is none
@@ -352,7 +352,7 @@ def one_forward_one_backward(passes: StagePasses, ends: StageMessages, stages_af
 
 
 def by_turns(own: Sequence[Turn], stages: Mapping[int, Any], ends: Mapping[int, StageMessages], *, waits: bool) -> None:
-    """Write the turns of one place of a pipeline.
+    """Write the turns of a rank at one place of a pipeline.
 
     Args:
         own: The turns of the place, in their order.

@@ -53,7 +53,7 @@ def sharing_axis(plan: Plan, *, travels: bool) -> str:
     """
     if travels:
         return "edp"
-    return ("dp" if plan.sharded == plan.dp else SHARD) + ("_cp" if plan.copies > plan.dp else "")
+    return ("dp" if plan.shard_ranks == plan.dp else SHARD) + ("_cp" if plan.copies > plan.dp else "")
 
 
 def ranks_by_share(plan: Plan, ranks: I64) -> list[tuple[StateShare, I64]]:
@@ -66,7 +66,7 @@ def ranks_by_share(plan: Plan, ranks: I64) -> list[tuple[StateShare, I64]]:
     at = plan.places(ranks)
     dense = plan.copy_numbers(ranks) % plan.holders
     experts = at["edp"] if plan.exchanges and plan.shards_states else 0 * ranks
-    alike = Orbits.equal(dense, experts)
+    alike = Orbits.by_value(dense, experts)
     return [
         ((int(dense[first]), int(experts[first])), ranks[alike.number == i]) for i, first in enumerate(alike.first.tolist())
     ]
@@ -93,7 +93,10 @@ def group_equal_sizes(
 
 
 def rows_of(part: Part, operator: ModelOperator) -> int:
-    """Return the size of the first dimension of each of an operator's tensors: experts, output columns, or words."""
+    """Return the size of the first dimension of each of an operator's tensors.
+
+    It counts experts, output columns, or entries of a vocabulary.
+    """
     if operator.experts:
         return operator.experts
     if operator.shape:
@@ -125,7 +128,10 @@ def own_size(part: Part, operator: ModelOperator, held: StateShare) -> int:
 
 
 class Role(NamedTuple):
-    """The step of ranks at one place of their pipelines that have equal events, with the numbers of these ranks."""
+    """The step of ranks at one place of their pipelines that have equal events, with the numbers of these ranks.
+
+    `tape` has the events, `held` the share of states that the ranks hold, `peak` their peak memory.
+    """
 
     tape: Tape
     ranks: I64  # of the run
@@ -153,10 +159,10 @@ def finished(tape: Tape, rank: RankParts, together: list[tuple[StateShare, I64]]
     if plan.shards_only_optimizer:
         for each, own in together:
             share = optimize_share(tape.copy(), parts, plan, each)
-            yield role(share, first + own, each, rank.memory.peak(tape.memory, each))
+            yield role(share, first + own, each, rank.memory.peak(tape.ledger, each))
     else:
         ranks = first + np.concatenate([own for _, own in together])
-        yield role(optimize(tape, parts, held), ranks, held, rank.memory.peak(tape.memory, held))
+        yield role(optimize(tape, parts, held), ranks, held, rank.memory.peak(tape.ledger, held))
 
 
 _ADDED = Computation("clip", 0, 12, 3)  # two sums of squares, read, and theirs
@@ -180,7 +186,7 @@ def is_tied(part: Part, operator: ModelOperator) -> bool:
 
 
 def clip(tape: Tape, parts: tuple[Part, ...], plan: Plan, held: StateShare) -> None:
-    """Write the clipping of gradients: the squares of the rank's parts, their sum over the axes, and the scaling."""
+    """Write the clipping of gradients: the squares of the rank's share of them, their sum over the axes, and the scaling."""
     if not plan.clip:
         return
     first = parts[0]
@@ -196,24 +202,24 @@ def clip(tape: Tape, parts: tuple[Part, ...], plan: Plan, held: StateShare) -> N
         run(tape, (*(Ask(axis, "all_reduce", 1, "float32") for axis in axes), _ADDED))
     if plan.pp > 1:
         run(tape, (Ask("pp", "all_reduce", 1, "float32"),))
-    tape.compute(gradient_work(first.stack.precision, 2 * _own(parts, held)))
+    tape.compute(gradient_work(first.stack.precision, 2 * _held_elements(parts, held)))
 
 
 def cut_axes(part: Part, operator: ModelOperator) -> tuple[str, ...]:
-    """Return the axes along which a rank's gradients of an operator are parts of a whole."""
+    """Return the axes along which each rank has another share of an operator's gradients."""
     plan, travels = part.plan, part.travels(operator)
     shared = (sharing_axis(plan, travels=travels),) if plan.shards_weights and plan.sharers(travels=travels) > 1 else ()
     return shared if operator.kind == BIAS and not operator.cut else (*shared, *part.style_of(operator.name).cuts)
 
 
-def _own(parts: tuple[Part, ...], held: StateShare) -> int:
-    """Return the number of elements of all parameters that a rank holds."""
+def _held_elements(parts: tuple[Part, ...], held: StateShare) -> int:
+    """Return the number of elements of all parameters that this rank holds."""
     return sum(operator.tensors * own_size(part, operator, held) for part in parts for operator in part.operators)
 
 
 def optimize(tape: Tape, parts: tuple[Part, ...], held: StateShare) -> Tape:
     """Add the optimizer over all parameters of the rank, and return the tape."""
-    tape.compute(adamw(tape, parts[0], _own(parts, held)))
+    tape.compute(adamw(tape, parts[0], _held_elements(parts, held)))
     return tape
 
 

@@ -19,7 +19,10 @@ _FLAG, _INDEX = 1, 8  # bytes of an element of a mask, and of an index
 
 
 class Style(NamedTuple):
-    """The computations and requests that a style adds before and after the operators of one module."""
+    """The computations and requests that a style adds before and after the operators of one module, forward and backward.
+
+    `cuts` are the axes along which each rank has another share of the module's parameters.
+    """
 
     enter: tuple[Action, ...] = ()  # before the forward
     leave: tuple[Action, ...] = ()  # after the forward
@@ -80,12 +83,12 @@ def _divided(share: Share, path: str) -> tuple[Action, ...]:
 
 
 def _vocabulary(share: Share, path: str) -> Style:
-    """Return the style of an embedding table whose output is summed over tp in the way of the outputs of blocks."""
-    words = _words(share, path)
+    """Return the style of an embedding table of which each rank has some rows; its output is summed over tp."""
+    words = _vocabulary_rows(share, path)
     return words._replace(leave=(*words.leave[:-1], *share.reduced()), leave_backward=share.gathered() if share.plan.sp else ())
 
 
-def _words(share: Share, path: str) -> Style:
+def _vocabulary_rows(share: Share, path: str) -> Style:
     """Return the style of an embedding table cut by rows, each of which belongs to one word of the vocabulary.
 
     A rank looks up words of other ranks as row 0, and then sets these rows of its output to 0. The backward makes the gradient
@@ -156,7 +159,7 @@ STYLES: Mapping[str, Callable[[Share, str], Style]] = {
     "rowwise": lambda share, path: _rowwise(share, path, share.reduced(), gathers=share.plan.sp),
     "shared": _shared,
     "vocabulary": _vocabulary,
-    "words": _words,
+    "words": _vocabulary_rows,
     # A module that every rank computes whole, and of which it then keeps its tokens.
     "spread": lambda share, _: _if_cut(share, Style(leave=share.own(), leave_backward=share.gathered(), holds=False)),
     "gathered": _gathered,
@@ -191,9 +194,14 @@ _NUMBER, _END = 8, 4  # bytes of a count, of an index; and of where an expert's 
 
 
 def exchange(share: Share, path: str) -> Style:
-    """Return the style of a block of experts whose token rows are sent to the ranks of their experts.
+    """Return the computations and requests that a trace has around a block of experts whose token rows are sent between ranks.
 
-    The weights are no DTensors: each rank has those of its own experts. A rank that has all experts exchanges no rows.
+    Each rank has the weights of its own experts, as plain tensors and not as DTensors. A rank that has all experts exchanges no
+    rows.
+
+    Args:
+        share: The layer on this rank.
+        path: The name of the block in the model, which does not matter here.
     """
     assert share.routed is not None, "a block without routed rows exchanges none"
     sizes = (("ep", share.plan.ep), ("etp", share.plan.expert_tp))

@@ -12,7 +12,7 @@ import numpy as np
 
 from emu.arrays import I64, column
 from emu.dtypes import item_bytes
-from emu.equivalence import Orbits, turns
+from emu.equivalence import Orbits, occurrence_numbers
 from emu.model.generate.item import Ask, Computation
 from emu.model.memory.layer_memory import Ledger
 from emu.trace.kernel_shape import MOVES, Shape
@@ -23,7 +23,7 @@ _STEP = 1
 
 
 class _Row(NamedTuple):
-    """One event of a tape, without its instance number; words and shapes are replaced by numbers."""
+    """One event of a tape, without its instance number; texts and shapes are replaced by their numbers in tables."""
 
     kind: int
     stream: int
@@ -69,14 +69,14 @@ class Tape:
     held: dict[str, tuple[int, ...]] = field(default_factory=dict)  # requests that nothing waits for yet, by what will
     begins: int = 0  # the number of the first of the rows
     shared: int = 0  # stretches that the tape has in common with the one that it is a copy of
-    memory: Ledger = field(default_factory=Ledger)  # what lives on the role's ranks, until now
+    ledger: Ledger = field(default_factory=Ledger)  # what lives on the role's ranks, until now
     known: KnownStretches = field(default_factory=dict)
     silent: bool = False
 
     def __len__(self) -> int:
         return self.begins + len(self.rows)
 
-    def again(
+    def write_or_copy(
         self,
         what: Hashable,
         do: Callable[[], None],
@@ -95,17 +95,17 @@ class Tape:
         at = len(self)
         begun = (what, self._state(at), state(at))
         if begun in self.known:
-            stretch, memory, own, kept = self.known[begun]
+            stretch, ledger, own, kept = self.known[begun]
             self._add_stretch(stretch)
             self._restore(own, at)
             restore(kept, at)
-            self.memory.append(memory)
+            self.ledger.append(ledger)
             return
-        before, self.memory = self.memory, Ledger()
+        before, self.ledger = self.ledger, Ledger()
         do()
-        memory, self.memory = self.memory, before
-        before.append(memory)
-        self.known[begun] = (self._close(), memory, self._state(at), state(at))
+        ledger, self.ledger = self.ledger, before
+        before.append(ledger)
+        self.known[begun] = (self._close(), ledger, self._state(at), state(at))
 
     def compute(self, work: Computation, stream: int = 0) -> None:
         """Add a computation to a stream, unless it has neither FLOPs nor bytes."""
@@ -116,7 +116,7 @@ class Tape:
         self._compute(_Row(Kind.COMPUTE, stream, *what, -1, 0, 0))
 
     def mark(self, name: str) -> None:
-        """Add a mark with a name."""
+        """Record a mark: a moment with a name between the events of the rank."""
         if not self.silent:
             self._compute(_Row(Kind.MARK, 0, self._word(name), self._word(""), 0, 0, 0, 0, -1, 0, 0))
 
@@ -157,7 +157,7 @@ class Tape:
             self.joined[stream] = (request,)
 
     def now(self, stream: int = 0) -> tuple[int, ...]:
-        """Return the events after which all work so far on a stream is done, so that another stream can wait for them."""
+        """Return the events after whose ends all work so far on a stream is done, for another stream that waits."""
         joined = self.joined.get(stream, ())
         return (self.last[stream], *joined) if stream in self.last else joined
 
@@ -172,7 +172,7 @@ class Tape:
         """Return a copy of the tape that can be continued independently of this one."""
         self._close()
         own: dict[str, Any] = {n: {**getattr(self, n)} for n in ("words", "axes", "splits", "shapes", "last", "joined")}
-        own |= {"stretches": [*self.stretches], "rows": [], "waits": [], "known": {}, "memory": replace(self.memory)}
+        own |= {"stretches": [*self.stretches], "rows": [], "waits": [], "known": {}, "ledger": replace(self.ledger)}
         return replace(self, shared=len(self.stretches), **own)
 
     def events(self) -> Events:
@@ -227,7 +227,7 @@ class Tape:
 
 
 def _number(of: dict[Any, int], what: Hashable) -> int:
-    """Return the number of a thing in a table; a new thing gets the next number."""
+    """Return the number of an entry in a table; a new entry gets the next number."""
     return of.setdefault(what, len(of))
 
 
@@ -240,5 +240,5 @@ def _with_instances(events: Events) -> Events:
     """Return the events with the number of each request in its queue."""
     asks = np.flatnonzero(~computes(events))
     instance: I64 = np.zeros(len(events), np.int64)
-    instance[asks] = turns(Orbits.equal(*queues_of(events)[:, asks]).number)
+    instance[asks] = occurrence_numbers(Orbits.by_value(*queues_of(events)[:, asks]).number)
     return replace(events, instance=column(instance, np.int32))

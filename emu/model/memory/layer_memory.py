@@ -40,7 +40,10 @@ GATHERS, REDUCES = Pools._fields[1:]
 
 @dataclass
 class Ledger:
-    """The live bytes of a rank at present, at their peak, and at the peak of each allocation pool."""
+    """The live bytes of a rank at present, at their peak, and at the peak of each allocation pool.
+
+    A pool is the memory that PyTorch's allocator reserves for one stream.
+    """
 
     now: LiveBytes = _NOTHING
     peak: LiveBytes = _NOTHING
@@ -54,7 +57,7 @@ class Ledger:
         self._see(self.now, self.pools)
 
     def rise(self, gradients: int = 0, activations: int = 0) -> None:
-        """Count bytes that live only at this moment, for the peak."""
+        """Count bytes that live only at this moment and are freed at once; they raise the peak."""
         self._see_with(LiveBytes(0, gradients, activations), Pools(gradients + activations))
 
     def append(self, other: "Ledger") -> None:
@@ -68,7 +71,7 @@ class Ledger:
         self._see(LiveBytes(*map(add, self.now, more)), Pools(*map(add, self.pools, pools)))
 
     def _see(self, lives: LiveBytes, pools: Pools) -> None:
-        """Update the peak by the bytes that live at one moment."""
+        """Raise the peak to the bytes that live at one moment, if these are more."""
         if sum(lives) > sum(self.peak):
             self.peak = lives
         self.reserved = Pools(*map(max, self.reserved, pools))
@@ -98,12 +101,12 @@ class LayerMemory(LayerOnRank):
 
     @cached_property
     def item(self) -> int:
-        """Bytes of one element of activations."""
+        """The bytes of one element of activations."""
         return item_bytes(self.stack.precision.activation)
 
     @cached_property
     def between(self) -> int:
-        """Bytes of the activations between two layers."""
+        """The bytes of the activations that one layer passes to the next."""
         return self.item * self.tokens.n * self.model.hidden // (self.plan.tp if self.plan.sp else 1)
 
     @property
@@ -137,7 +140,7 @@ class LayerMemory(LayerOnRank):
 
     @property
     def again(self) -> int:
-        """The bytes that recomputation makes live again in the backward, beyond those that the forward kept."""
+        """The bytes that live in the backward because of recomputation, beyond those that the forward kept."""
         return sum(self.saved) - self.kept + self._never_read if self.recomputed else 0
 
     @cached_property
@@ -232,7 +235,7 @@ class LayerMemory(LayerOnRank):
         return (self.whole(operator) if late else 0) or self.made_bytes(operator)
 
     def whole(self, operator: ModelOperator) -> int:
-        """Return the bytes of the gradient of a whole embedding table, which DTensor makes under tensor parallelism; else 0."""
+        """Return the bytes of the gradient of the whole embedding table, which DTensor makes for tp; 0 for others."""
         cut = operator.kind == LOOKUP and operator.cut and self.has_dtensors
         return self.plan.tp * self.made_bytes(operator) if cut else 0
 

@@ -121,7 +121,10 @@ class StageMemory:
 
 @dataclass
 class BackwardMemory:
-    """The memory of one backward through a stage while it runs, counted in a ledger."""
+    """The memory of one backward through a stage while it runs, counted in a ledger.
+
+    `first` and `last` say whether it is the first or the last backward of the step.
+    """
 
     stage: StageMemory
     ledger: Ledger
@@ -176,14 +179,14 @@ class BackwardMemory:
             self.ledger.change(activations=-self.late)
             self.late = 0
         stays, lives = self._gradient(layer, operator)
-        self.ledger.rise(stays, self._beside(layer, operator) - stays)
+        self.ledger.rise(stays, self._live_during(layer, operator) - stays)
         self.ledger.change(gradients=stays, activations=lives - saved)
         if self.last and layer.routed is not None and operator.experts and not self.stage.scatters:
             self.ledger.change(activations=layer.made_bytes(operator))  # in a bucket of the block, until the end of the step
         self.late += 0 if self.first else lives
 
     def _gradient(self, layer: LayerMemory, operator: ModelOperator) -> tuple[int, int]:
-        """Return the bytes of an operator's gradient that stay, and its bytes that live only at this moment."""
+        """Return the bytes of an operator's gradient that live on after its backward, and those that live only during it."""
         tied = layer.sums_tied(operator)
         if self.stage.adds or (tied and operator.kind == LOOKUP):  # it is added at once to one that lives already
             return 0, 0
@@ -191,7 +194,7 @@ class BackwardMemory:
         lives = self.first or tied or self._adds_late(layer, operator)
         return stays, layer.waits(operator) - stays if lives else 0
 
-    def _beside(self, layer: LayerMemory, operator: ModelOperator) -> int:
+    def _live_during(self, layer: LayerMemory, operator: ModelOperator) -> int:
         """Return the bytes that live while an operator's backward runs.
 
         A gradient of a whole table that is cut at once is among them.

@@ -58,7 +58,7 @@ _RECORDS: Mapping[str, set[str]] = MappingProxyType(  # by module, the names in 
 
 
 class _Part(NamedTuple):
-    """The part of a tensor that a rank has."""
+    """The block of a tensor that a rank has: its values, its offsets in the whole tensor, and the shape of the whole tensor."""
 
     tensor: Tensor  # the rank's part
     offsets: torch.Size  # the place of its first element in the whole tensor
@@ -77,7 +77,7 @@ def save_parts(folder: Path, parallel: ParallelModel, optimizer: Optimizer, shap
     Raises:
         WriteError: a rank cannot write its part.
     """
-    parts = dict(_parts(parallel, optimizer, shapes))
+    parts = dict(_blocks_of_rank(parallel, optimizer, shapes))
     try:
         save({name: part.tensor for name, part in parts.items()}, checkpoint_id=folder, planner=_Save(parts))
     except CheckpointException as error:
@@ -106,13 +106,13 @@ def load_parts(folder: Path, parallel: ParallelModel, optimizer: Optimizer, shap
         optimizer: AdamW, with empty states.
         shapes: The shapes of the whole parameters, by name.
     """
-    parts = dict(_parts(parallel, optimizer, shapes))
+    parts = dict(_blocks_of_rank(parallel, optimizer, shapes))
     with torch.no_grad():
         load({name: part.tensor for name, part in parts.items()}, storage_reader=_Reader(folder), planner=_Load(parts))
 
 
 def read_metadata(folder: Path) -> Metadata:
-    """Return the names, sizes and places of the tensors in a checkpoint.
+    """Return the names and sizes of the tensors in a checkpoint, and the files in which their blocks are.
 
     Raises:
         InputError: its `.metadata` names something that could be code.
@@ -124,7 +124,7 @@ def read_metadata(folder: Path) -> Metadata:
 
 
 class _Records(pickle.Unpickler):
-    """An unpickler that loads only DCP's records of sizes and places."""
+    """An unpickler that loads only DCP's records of the sizes and offsets of tensors, and refuses everything else."""
 
     def find_class(self, module: str, name: str) -> Any:
         """Return a class or function of DCP's records, and refuse any other name, for safe unpickling."""
@@ -142,8 +142,10 @@ class _Reader(FileSystemReader):
         return read_metadata(Path(self.path))
 
 
-def _parts(parallel: ParallelModel, optimizer: Optimizer, shapes: Mapping[str, torch.Size]) -> Iterator[tuple[str, _Part]]:
-    """Yield the name and the part of each parameter and state of this rank; empty parts are left out."""
+def _blocks_of_rank(
+    parallel: ParallelModel, optimizer: Optimizer, shapes: Mapping[str, torch.Size]
+) -> Iterator[tuple[str, _Part]]:
+    """Yield the name and this rank's block of each parameter and optimizer state; empty blocks are left out."""
     here = {parameter: states for parameter, _, states in parameter_states(optimizer)}
     for name, parameter in parallel.parameters.items():
         states, held = here.get(parameter), parallel.held[name]
@@ -162,18 +164,18 @@ def _chunk(part: _Part) -> ChunkStorageMetadata:
 
 
 class _Save(DefaultSavePlanner):
-    """A DCP planner that writes the parts of tensors as plain tensors; a part on several ranks is written once."""
+    """A DCP planner that writes blocks of tensors as plain tensors; a block that several ranks have is written once."""
 
     def __init__(self, parts: Mapping[str, _Part]) -> None:
         super().__init__(flatten_state_dict=False, flatten_sharded_tensors=False)
         self._parts = parts
 
     def create_local_plan(self) -> SavePlan:
-        """Return a plan with a row for each part."""
+        """Return DCP's plan for this rank, with an entry for each block that it writes."""
         return SavePlan([_item(name, part) for name, part in self._parts.items()])
 
     def lookup_object(self, index: MetadataIndex) -> Any:
-        """Return the part of a row."""
+        """Return the block of the tensor that an entry of the plan names."""
         return self._parts[index.fqn].tensor
 
 
@@ -183,19 +185,19 @@ def _item(name: str, part: _Part) -> WriteItem:
 
 
 class _Load(DefaultLoadPlanner):
-    """A planner that reads parts from whatever parts were written."""
+    """A DCP planner that reads blocks of tensors, however the tensors were cut when they were written."""
 
     def __init__(self, parts: Mapping[str, _Part]) -> None:
         super().__init__(flatten_state_dict=False, flatten_sharded_tensors=False)
         self._parts = parts
 
     def create_local_plan(self) -> LoadPlan:
-        """Return a plan with rows for all written parts that overlap each part."""
+        """Return DCP's plan for this rank, with an entry for each written block that overlaps a block of the rank."""
         known = self.metadata.state_dict_metadata if self.metadata is not None else {}
         written = {name: md for name in self._parts if isinstance(md := known.get(name), TensorStorageMetadata)}
         rows = [create_read_items_for_chunk_list(name, md, [_chunk(self._parts[name])]) for name, md in written.items()]
         return LoadPlan([row for of_part in rows for row in of_part])
 
     def lookup_tensor(self, index: MetadataIndex) -> Tensor:
-        """Return the part of a row."""
+        """Return the block of the rank's tensor that an entry of the plan fills."""
         return self._parts[index.fqn].tensor

@@ -84,7 +84,7 @@ _ATTENTION = (
 
 
 def _contexts() -> Any:
-    """Return PyTorch's contexts for the forward and the recomputation of a layer that keeps some outputs."""
+    """Return the contexts in which PyTorch runs the forward and the recomputation of a layer that keeps some outputs."""
     forward, again = count(), count()
 
     def policy(context: Any, operator: Any, *args: object, **named: object) -> CheckpointPolicy:
@@ -102,7 +102,7 @@ _KERNEL_BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_ba
 
 
 def shard_sequences(module: nn.Module, mesh: DeviceMesh, plan: Plan, positions: I64) -> None:
-    """Change a module in place so that it processes only some tokens of each sequence (context parallelism).
+    """Change a module in place so that it processes only this rank's tokens of each sequence (context parallelism).
 
     Args:
         module: A module in which each attention core is called `core`, and each position table is a `PositionedModule`'s.

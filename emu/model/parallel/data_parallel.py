@@ -21,7 +21,7 @@ from torch.distributed.tensor.parallel.ddp import _pre_dp_module_transform
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import AdamW, Optimizer
 
-from emu.backend.rank.count import pause_counting
+from emu.backend.rank.operator_counter import pause_counting
 from emu.model.parallel.expert_parallel import blocks_of
 from emu.model.parallel.mesh import Meshes, ParameterPart, flat_mesh, local_tensor, sub_mesh
 from emu.model.plan.plan import REPLICATE, SHARD, Plan
@@ -51,7 +51,7 @@ def clip_gradients(
 
 
 def _sum_over(squares: Tensor, axes: tuple[str, ...], meshes: Meshes | None) -> Tensor:
-    """Return the sum of the squares along some axes."""
+    """Return the sum of the squares over the ranks that differ on some axes."""
     for axis in axes:
         assert meshes is not None, "what one rank has is not cut"
         dist.all_reduce(squares, group=meshes.group(axis))
@@ -80,7 +80,7 @@ def replicate(module: nn.Module, mesh: DeviceMesh, left_out: Iterable[str] = ())
 
 
 def average(gradients: Sequence[Tensor], over: DeviceMesh) -> None:
-    """Average gradients in place, one bucket of DDP's size at a time, the last gradients first."""
+    """Average gradients in place over the ranks of a mesh, one bucket of DDP's size at a time, the last gradients first."""
     parts = [local_tensor(each) for each in reversed(gradients)]
     buckets, _ = _compute_bucket_assignment_by_size(parts, [_BUCKET])
     for bucket in buckets:
@@ -165,7 +165,7 @@ class _OptimizerGroup(Optimizer):
 
 
 class _SharedStates(Optimizer):
-    """An optimizer whose states are shared over a mesh, for the local part of each parameter.
+    """An AdamW optimizer whose states are divided among the ranks of a mesh; each rank steps some of the parameters.
 
     AdamW takes no DTensors beside plain tensors.
     """

@@ -34,7 +34,7 @@ from emu.model.plan.plan import Plan
 
 
 def shard_experts(module: nn.Module, mesh: DeviceMesh, plan: Plan) -> None:
-    """Keep only this rank's part of every expert's weights, and make the module send token rows, in place.
+    """Keep only this rank's share of the experts' weights, and make the module send token rows to their experts, in place.
 
     Args:
         module: A module with whole weights, equal on every rank, so that none is sent.
@@ -72,7 +72,7 @@ class _Exchange(nn.Module):
             given = counts.view(self._ep.size() if self._ep else 1, -1)  # [ranks of ep, their experts]
             taken = self._counts_from_ranks(given)
             all_taken = self._counts_of_shards(taken)
-            order = _by_expert(all_taken)
+            order = _order_by_expert(all_taken)
         there, back = given.sum(1).tolist(), taken.sum(1).tolist()
         shares = all_taken.sum((1, 2)).tolist()
         rows = _exchange(rows, back, there, self._ep)
@@ -104,7 +104,7 @@ class _Exchange(nn.Module):
         return every
 
 
-def _by_expert(counts: Tensor) -> Tensor:
+def _order_by_expert(counts: Tensor) -> Tensor:
     """Return the order that sorts rows by expert; they arrive sorted by source rank, then by expert."""
     experts = torch.arange(counts.size(-1)).expand(counts.shape).flatten()
     return experts.repeat_interleave(counts.flatten()).argsort(stable=True)

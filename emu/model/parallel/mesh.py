@@ -14,7 +14,10 @@ from emu.model.plan.plan import EXPERT_AXES, REPLICATE, SHARD, Plan
 
 
 class ParameterPart(NamedTuple):
-    """The part of a whole parameter that a rank holds."""
+    """The block of a whole parameter that a rank holds: its range in each dimension.
+
+    `axes` are the mesh axes along which ranks hold different blocks.
+    """
 
     part: tuple[tuple[int, int], ...]  # start and end in each dimension
     axes: tuple[str, ...] = ()  # the mesh axes along which ranks hold different parts
@@ -22,16 +25,16 @@ class ParameterPart(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of the part."""
+        """The shape of the block."""
         return tuple(end - first for first, end in self.part)
 
     def cut(self, whole: Tensor) -> Tensor:
-        """Return this part of a whole tensor."""
+        """Return this block of a whole tensor, as a view."""
         return whole[tuple(slice(first, end) for first, end in self.part)]
 
 
 def parameter_parts(parameters: Iterable[tuple[str, nn.Parameter]]) -> dict[str, ParameterPart]:
-    """Return the part of each parameter on this rank, by name."""
+    """Return the block of each parameter that this rank holds, by the name of the parameter."""
     return {name: _part_of(parameter) for name, parameter in parameters}
 
 
@@ -47,7 +50,7 @@ def _part_of(parameter: Tensor) -> ParameterPart:
 
 
 def local_tensor(tensor: Tensor) -> Tensor:
-    """Return the local part of a tensor."""
+    """Return the local tensor of a DTensor, or the tensor itself if it is a plain one."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
@@ -58,7 +61,7 @@ class Meshes(NamedTuple):
     experts: DeviceMesh | None  # a mesh of the same ranks; None if tokens stay on their rank
 
     def group(self, axis: str) -> ProcessGroup:
-        """Return the process group of an axis of either mesh."""
+        """Return the process group of an axis, from the mesh that has it."""
         own = set(self.experts.mesh_dim_names or ()) - {"pp"} if self.experts is not None else ()
         mesh = self.experts if self.experts is not None and axis in own else self.dense
         return mesh.get_group(axis)
@@ -93,8 +96,8 @@ def _mesh(sizes: Mapping[str, int], always: str = "", backend: str | None = None
 
 
 def _data(plan: Plan) -> dict[str, int]:
-    if 1 < plan.sharded < plan.dp:
-        return {REPLICATE: plan.dp // plan.sharded, SHARD: plan.sharded}
+    if 1 < plan.shard_ranks < plan.dp:
+        return {REPLICATE: plan.dp // plan.shard_ranks, SHARD: plan.shard_ranks}
     return {"dp": plan.dp}
 
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
 from emu.arrays import I64
-from emu.backend.rank.count import pause_counting
+from emu.backend.rank.operator_counter import pause_counting
 from emu.model.model import Model, own_tokens
 from emu.model.parallel.context_parallel import wrap_recomputation
 from emu.model.parallel.data_parallel import replicate, shard_states
@@ -59,7 +59,7 @@ def token_groups(plan: Plan) -> I64:
 
 
 def _cuts(plan: Plan) -> int:
-    """Return the number of ranks that divide one rank's tokens before a block of experts."""
+    """Return the number of ranks among which one rank's tokens are divided before a block of experts."""
     return plan.tp if plan.exchanges else 1
 
 
@@ -113,12 +113,12 @@ class ParallelModel:
             dist.all_reduce(local_tensor(gradient), group=group)
 
     def weights(self) -> dict[str, Tensor]:
-        """Return copies of this rank's part of each weight."""
+        """Return copies of this rank's block of each weight, by name."""
         with torch.no_grad(), pause_counting():
             return {name: local_tensor(p).clone() for name, p in self.parameters.items()}
 
     def gradients(self) -> dict[str, Tensor]:
-        """Return copies of this rank's part of each gradient; the copies count for no rank."""
+        """Return copies of this rank's block of each gradient, by name; the copies are not counted as work of a rank."""
         with torch.no_grad(), pause_counting():
             return {name: local_tensor(p.grad).clone() for name, p in self.parameters.items() if p.grad is not None}
 
@@ -140,7 +140,7 @@ def single_rank_model(module: nn.Module, plan: Plan) -> ParallelModel:
 
 
 def parallelize(whole: nn.Module, model: Model, meshes: Meshes, plan: Plan, rank: int) -> ParallelModel:
-    """Return this rank's part of a model under a plan.
+    """Return the model that this rank runs under a plan: its layers, and its block of each weight.
 
     Args:
         whole: The module, with equal weights on every rank: each keeps its own part, and none is sent.
@@ -190,7 +190,7 @@ def _wrap(module: nn.Module, shards: Mapping[str, str], meshes: Meshes, plan: Pl
 
 
 def _shard(module: nn.Module, shards: Mapping[str, str], meshes: Meshes, plan: Plan, rank: int) -> None:
-    """Shard a module by context, experts and tensor parallelism, in place."""
+    """Shard a module in place: by tokens (context parallelism), by experts, and by tensor parallelism."""
     tp, cp = sub_mesh(meshes.dense, "tp"), sub_mesh(meshes.dense, "cp")
     if cp is not None:
         with pause_counting():  # it loads slowly, and operators run while it loads

@@ -80,7 +80,7 @@ def _cut_experts(_: str, module: nn.Module, mesh: DeviceMesh) -> None:
 
 
 def _with_summed_gradients(_: nn.Module, given: tuple[Tensor, ...], mesh: DeviceMesh) -> tuple[Tensor, ...]:
-    """Return the inputs unchanged; backward the gradients of all ranks are summed."""
+    """Return the inputs unchanged; in the backward their gradients are summed over all ranks of the mesh."""
     first, *rest = given
     return DTensor.from_local(first, mesh, [_WHOLE], run_check=False).to_local(grad_placements=[Partial()]), *rest
 
@@ -141,7 +141,7 @@ STYLES: Mapping[str, Callable[[Placement], ParallelStyle | None]] = {
 
 
 def shard_tensors(module: nn.Module, mesh: DeviceMesh, shards: Mapping[str, str], *, by_tokens: bool) -> None:
-    """Shard a module in place.
+    """Shard the weights of a module in place for tensor parallelism.
 
     Args:
         module: A whole module, with equal weights on every rank: each keeps its own shard, and none is sent.

@@ -57,7 +57,7 @@ class Heads:
 
     @property
     def columns(self) -> tuple[int, int]:
-        """The columns of the queries, and those of the keys or of the values."""
+        """The number of columns of the query projection, and that of the key projection (or of the value projection)."""
         return self.heads * self.head_dim, self.kv_heads * self.head_dim
 
 
@@ -124,7 +124,10 @@ def _preparation_operators(c: Heads, tokens: Tokens) -> tuple[ModelOperator, ...
 
 @dataclass(frozen=True, slots=True)
 class LatentSizes:
-    """The sizes of one latent attention."""
+    """The sizes of one latent attention (DeepSeek): the ranks of its narrow products, and the elements of a head.
+
+    A query or key has `turned` rotated and `plain` other elements; a value has `value` elements.
+    """
 
     hidden: int
     heads: int
@@ -138,7 +141,7 @@ class LatentSizes:
 
     @property
     def head_dim(self) -> int:
-        """The elements R + P of a query or a key."""
+        """The number of elements of a query or a key of one head: the rotated ones and the others."""
         return self.turned + self.plain
 
 
@@ -204,7 +207,7 @@ def latent_operators(c: LatentSizes, tokens: Tokens) -> tuple[ModelOperator, ...
 
 
 def _joined_heads(name: str, n: int, c: LatentSizes) -> ModelOperator:
-    """Return the operator that joins the parts of queries and keys, and pads values.
+    """Return the operator that joins the rotated and the plain elements of queries and keys, and pads values.
 
     A fused kernel writes the rotated parts where they belong: it copies the shared part of a key to every head.
     """

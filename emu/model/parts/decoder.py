@@ -52,7 +52,7 @@ class DecoderSizes:
 
     @property
     def first_std(self) -> float:
-        """The standard deviation of the initial weights."""
+        """The standard deviation of the normal distribution from which all weights are drawn at the start: 0.02."""
         return 0.02
 
     @property
@@ -211,7 +211,7 @@ def block_model(name: str, c: Any, divides: Mapping[str, int], styles: Mapping[s
 
 
 def _build(c: Any, tokens: int, *, tied: bool) -> Decoder:
-    """Return the module with its first weights."""
+    """Return the module with its initial weights."""
 
     def norm() -> nn.Module:
         return NORMS[c.norm][0](c.hidden, c.norm_eps)

@@ -72,7 +72,7 @@ def gated_operators(name: str, tokens: int, hidden: int, ffn: int, *, kept: bool
 def plain_operators(
     name: str, tokens: int, hidden: int, ffn: int, activation: str, *, biased: bool
 ) -> tuple[ModelOperator, ...]:
-    """Return the operators of the plain block of this name."""
+    """Return the operators of a block of two products with an activation between them."""
     up, down = product(f"{name}.w1", tokens, hidden, ffn, "out"), product(f"{name}.w2", tokens, ffn, hidden, "in")
     activated = element_wise(f"{name}.{activation.replace(' ', '_')}", activation, tokens * ffn, cut=True)
     if not biased:

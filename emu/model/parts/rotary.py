@@ -31,7 +31,14 @@ class RotaryScaling:
 
 
 def rotation(tokens: int, dim: int, theta: float, stretch: RotaryScaling | None = None) -> tuple[Tensor, Tensor]:
-    """Return the cosines and sines [T, D/2] of the angles."""
+    """Return the cosines and sines of the angles of rotary embeddings, [T, D/2] each, for positions 0 to T - 1.
+
+    Args:
+        tokens: The number of positions, T.
+        dim: The size of a head, D; pair i of it turns by theta^(-2i/D) at each position.
+        theta: The base of the angles.
+        stretch: The scaling for longer contexts, as Llama 3.1 has it; None: none.
+    """
     speeds = theta ** (-torch.arange(0, dim, 2, dtype=torch.float64) / dim)
     if stretch is not None:
         turns = stretch.context * speeds / (2 * math.pi)
@@ -65,7 +72,15 @@ class PositionedModule(nn.Module):
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotate adjacent pairs of x [..., D] by angles of a matching shape; a checkpoint of halves needs its rows permuted."""
+    """Rotate the adjacent pairs (x[2i], x[2i + 1]) of the last dimension, of size D, by angles.
+
+    A checkpoint that pairs x[i] with x[i + D/2] needs the rows of its projections permuted.
+
+    Args:
+        x: [..., D] the queries or keys.
+        cos: The cosines of the angles; they broadcast to [..., D/2].
+        sin: The sines of the angles; they broadcast to [..., D/2].
+    """
     even, odd = x.unflatten(-1, (-1, 2)).unbind(-1)  # type: ignore[no-untyped-call]
     return torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1).flatten(-2)
 
@@ -87,14 +102,16 @@ def angles_bytes(tokens: Tokens, turned: int) -> int:
 def rotation_operators(
     name: str, tokens: Tokens, heads: int, dim: int, turned: int = 0, *, cut: bool = True
 ) -> tuple[ModelOperator, ...]:
-    """Return the operators of the rotation of queries or keys: the rotation, and a copy if only a part of each head is rotated.
+    """Return the operators of the rotation of queries or keys.
+
+    They are the rotation, and a copy if only some elements of each head are rotated.
 
     Args:
         name: The name of the operators.
         tokens: The tokens of this rank.
         heads: The heads of queries or keys.
         dim: The elements of a head.
-        turned: The rotated elements of a head; 0: all.
+        turned: The number of rotated elements of a head; 0: all.
         cut: True if tensor parallelism shards the heads.
     """
     turned = turned or dim
@@ -106,7 +123,7 @@ def rotation_operators(
 
 
 class LearnedEmbedding(PositionedModule):
-    """An embedding with a row for each word and a row for each position."""
+    """An embedding with a row for each entry of the vocabulary and a row for each position."""
 
     numbers: Tensor
     tables = ("numbers",)
@@ -139,7 +156,7 @@ TIED_SHARDS = {"embedding": "spread", "embedding.words": "words", "output": "tie
 
 
 def learned_operators(tokens: Tokens, vocab: int, positions: int, hidden: int) -> tuple[ModelOperator, ...]:
-    """Return the operators of the embedding, which is called `embedding`."""
+    """Return the operators of an embedding of tokens and positions, which is called `embedding`."""
     rows, placed = tokens.length * hidden, lookup("embedding.positions", tokens.length, positions, hidden, cut="")
     return (
         lookup("embedding.words", tokens.n, vocab, hidden),

@@ -17,7 +17,7 @@ from emu.errors import must_be
 
 @dataclass(frozen=True, slots=True)
 class ExpertRouting:
-    """The rules by which tokens are routed to experts."""
+    """The rules by which a router chooses the experts of each token and weighs their results."""
 
     experts: int
     top_k: int
@@ -119,7 +119,7 @@ def set_balance(module: nn.Module, times: float) -> None:
 
 
 class DispatchedRows(NamedTuple):
-    """The rows of tokens in the order of their experts."""
+    """The rows of tokens in the order of their experts, one for each token and chosen expert."""
 
     tokens: Tensor  # [R] the token of each row
     choices: Tensor  # [R] the choice, of N * K, of each row
@@ -156,7 +156,14 @@ def dispatch(chosen: Tensor, c: ExpertRouting, capacity: float = 0.0) -> Dispatc
 
 
 def combine(rows: Tensor, weights: Tensor, sent: DispatchedRows, tokens: int) -> Tensor:
-    """Return [N, hidden] the sum for each token of the experts' results [R, hidden], each times its weight of [N, K]."""
+    """Return [N, hidden] the sum of the experts' results of each token, each times its weight. Nothing is communicated.
+
+    Args:
+        rows: [R, hidden] the results of the experts, one row for each token and expert.
+        weights: [N, K] the weight of each of a token's K experts.
+        sent: The token and the expert choice of each row.
+        tokens: The number of tokens, N.
+    """
     weights = weights.flatten().index_select(0, sent.choices)
     if sent.filled is not None:
         weights = weights * sent.filled

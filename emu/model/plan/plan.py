@@ -189,7 +189,7 @@ class Plan:
 
     @property
     def pipeline(self) -> str:
-        """The name of the order of the pipeline."""
+        """The name of the order of the pipeline, such as 1F1B."""
         return self.order or default_order(self.vp)
 
     @property
@@ -245,7 +245,10 @@ class Plan:
 
     @property
     def shards_weights(self) -> bool:
-        """True if they divide gradients and weights as well."""
+        """True if ranks with copies of the same parameters divide gradients and weights among them.
+
+        They then divide optimizer states, too.
+        """
         return self.sharding == "fsdp"
 
     @property
@@ -270,21 +273,25 @@ class Plan:
 
     @property
     def cut(self) -> Cut:
-        """The division of operators into the share of a rank."""
+        """The numbers of ranks by which operators are divided to get the share of one rank."""
         return Cut(self.tp, self.ep, self.etp, sequence=self.sp)
 
     @property
-    def sharded(self) -> int:
+    def shard_ranks(self) -> int:
         """The number of ranks of dp over which states are sharded."""
         return (self.shard or self.dp) if self.shards_states else 1
 
     @property
     def holders(self) -> int:
         """The number of ranks over which states are sharded; 1 if they are not."""
-        return self.sharded * self.copies // self.dp if self.shards_states else 1
+        return self.shard_ranks * self.copies // self.dp if self.shards_states else 1
 
     def sharers(self, *, travels: bool) -> int:
-        """Return the number of ranks that share the states of experts that tokens are sent to (`travels`), or all others."""
+        """Return the number of ranks that share the optimizer states of one kind of parameters.
+
+        Args:
+            travels: True for experts to which token rows are sent, False for all other parameters.
+        """
         return self.holders if not travels else self.sizes["edp"] if self.shards_states else 1
 
     @property
@@ -313,11 +320,11 @@ class Plan:
         return self.global_batch * self.seq
 
     def coordinates(self, rank: int) -> dict[str, int]:
-        """Return the place of a rank on each axis."""
+        """Return the position of a rank on each axis, counted from 0."""
         return {axis: int(place) for axis, place in self.places(np.array(rank)).items()}
 
     def places(self, ranks: I64) -> dict[str, I64]:
-        """Return the places of ranks on each axis, with those of expert layers."""
+        """Return the positions of ranks on each axis, with those on the axes of expert layers."""
         found, sizes = dict[str, I64](), self.sizes
         for axes in (EXPERT_AXES, AXES):
             at = np.unravel_index(ranks, [sizes[axis] for axis in reversed(axes)])

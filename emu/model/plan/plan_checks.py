@@ -35,13 +35,13 @@ def check_world(plan: Plan, model: Model, n_npus: int, of: str, stack: Stack = _
 
 
 def _smaller(plan: Plan, model: Model, axis: str, most: int, stack: Stack) -> tuple[str, Plan] | None:
-    """Return an axis and the plan with its largest size for at most `most` ranks; None if there is none."""
+    """Return `axis`, and the plan with the largest size of it that fits at most `most` ranks; None if no size fits."""
     others = plan.world // getattr(plan, axis)
     for size in range(most // others, 0, -1):
         changed: dict[str, Any] = {axis: size}
         with suppress(InputError):
             found = replace(plan, **changed)
-            check_fits(found, model, stack)
+            check_fits_model(found, model, stack)
             return axis, found
     return None
 
@@ -55,7 +55,7 @@ def tp_sizes(model: Model, stack: Stack) -> Mapping[str, int]:
     return model.tp_divides if fills_up else {**model.tp_divides, "vocabulary": model.vocab}
 
 
-def check_fits(plan: Plan, model: Model, stack: Stack = _PYTORCH) -> None:
+def check_fits_model(plan: Plan, model: Model, stack: Stack = _PYTORCH) -> None:
     """Check that the axes of a plan divide the sizes of a model.
 
     Raises:
@@ -161,7 +161,7 @@ def check_runs(plan: Plan, model: Model, stack: Stack = _PYTORCH) -> None:
     for word, value, known in (("order", plan.pipeline, software.orders), ("sharding", plan.sharding, software.shardings)):
         if value not in known:
             raise must_be("plan", word, f"{either(known)} with software={software.name}", value)
-    if 1 < plan.sharded < plan.dp and not software.shards_over_part:
+    if 1 < plan.shard_ranks < plan.dp and not software.shards_over_part:
         raise must_be("plan", "shard", f"0 or {plan.dp} with software={software.name}", plan.shard)
     if stack.tp in (OVERLAPPED, CHUNKED) and plan.tp > 1 and not plan.sp:
         raise must_be("plan", "sp", f"on where the stack says tp={stack.tp}", "off", f"{software.title} overlaps no all_reduce")
@@ -170,7 +170,7 @@ def check_runs(plan: Plan, model: Model, stack: Stack = _PYTORCH) -> None:
 
 
 def _check_executed(plan: Plan, model: Model, software: str) -> None:
-    """Check that real ranks can train by a plan."""
+    """Check that Emu can train by a plan on real ranks, and not only time it."""
     if plan.dropout:
         raise must_be("plan", "dropout", f"0 with software={software}", plan.dropout, "its models have no dropout")
     if plan.imbalance:

@@ -1,8 +1,8 @@
 """The memory traffic of element-wise operators, counted per element: in eager PyTorch, compiled, and as one fused kernel.
 
-Found by running each alone under the counting mode (`emu.backend.rank.count.Count`) with PyTorch 2.13 on a CPU, forward and
-backward, at several sizes: bytes of every kernel that ran, divided by the bytes of an element. The tests count them again. A
-fused kernel reads each input and writes each output once; what it keeps is what a backward of one kernel needs.
+Found by running each alone under the counting mode (`OperatorCounter`) with PyTorch 2.13 on a CPU, forward and backward, at
+several sizes: bytes of every kernel that ran, divided by the bytes of an element. The tests count them again. A fused kernel
+reads each input and writes each output once; what it keeps is what a backward of one kernel needs.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ _WIDE = 4  # bytes of an element of float32
 
 
 class ElementCounts(NamedTuple):
-    """Numbers of elements read and written."""
+    """The numbers of elements that a kernel reads and writes: for each element of the operator, for each row, and constants."""
 
     element: float = 0  # for each element of the operator
     row: int = 0  # for each row: statistics of norms; figures of one token
@@ -37,7 +37,7 @@ class ElementCounts(NamedTuple):
 
 
 class Kernels(NamedTuple):
-    """Forward, backward, and what is saved in between."""
+    """The element counts of an operator's forward and backward kernels, and of what is saved between them."""
 
     forward: ElementCounts
     backward: ElementCounts

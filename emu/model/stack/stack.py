@@ -23,7 +23,7 @@ COUNTS = ("sms", "deferred")  # settings that are whole numbers; 0: none
 
 @dataclass(frozen=True, slots=True)
 class Precision:
-    """The dtypes of a training step, by the role of a tensor; names as in torch."""
+    """The dtypes of a training step, by the role of a tensor (weight, activation, gradient and more); names as in torch."""
 
     weight: str = "bfloat16"
     activation: str = "bfloat16"
@@ -38,12 +38,12 @@ class Precision:
 
     @property
     def has_master(self) -> bool:
-        """True if the optimizer keeps weights of its own."""
+        """True if the optimizer keeps a copy of the weights in higher precision."""
         return self.master != self.weight
 
     @property
     def kept_bytes(self) -> int:
-        """The optimizer's bytes for a parameter."""
+        """The bytes that the optimizer keeps for each parameter."""
         return 2 * item_bytes(self.moment) + (item_bytes(self.master) if self.has_master else 0)
 
 
@@ -134,7 +134,7 @@ class Stack:
         return self.dp != EXPOSED
 
     def boundary_share(self, tp: int, *, sp: bool) -> int:
-        """Return into how many parts the data between two stages are cut; each rank of tp sends one part."""
+        """Return the number of blocks into which the data between two stages are cut; each rank of tp sends one block."""
         return tp if sp or self.messages == SCATTERED else 1
 
 
@@ -226,7 +226,7 @@ def _compact(time_s: float) -> str:
     return format_time(time_s).replace(" ", "")
 
 
-def beside(stack: Stack) -> Stack:
+def overheads(stack: Stack) -> Stack:
     """Return the settings of a stack that are not in a trace: times, bandwidth shares, the library.
 
     These apply when a trace is timed.

@@ -29,12 +29,12 @@ def keep_in(table: ValueTable | None) -> None:
 
 
 def user_table() -> ValueTable:
-    """Return the table in the user's cache folder."""
+    """Return the table of chosen algorithms in the user's cache folder."""
     return ValueTable(user_folder() / "choices" / "choices.sqlite", _MOST, private=True)
 
 
 def recall_entry(topology: Topology, key: str) -> Any:
-    """Return the cache entry of a fabric under a key, which is a digest of all other inputs; None if there is none."""
+    """Return the cache entry of a topology under a key, which is a digest of all other inputs; None if there is none."""
     for table in _TABLES:
         try:
             return table.read(_whole_key(topology, key))

@@ -19,7 +19,7 @@ from emu.sources import edition
 from emu.study.choice.fastest import fastest
 from emu.study.choice.site import Requirement, Site, canonical_group, choosers, item_bytes_of
 from emu.topology.facts.hosts import hosts_of
-from emu.topology.placement import order
+from emu.topology.placement import npu_order
 from emu.topology.topology import Topology, cached_by_topology
 from emu.trace.timed_dtype import check_dtype, timed_as
 
@@ -28,7 +28,11 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ChooserOnNpus:
-    """A chooser for a job whose ranks are on NPUs: called with a request, it returns the algorithm for its group."""
+    """A chooser for a job whose ranks are on NPUs: called with a request, it returns the algorithm for its group.
+
+    `name` is `auto`, which times algorithms, or a library whose rules it follows. Requests that `asked` does not name go to
+    `otherwise`.
+    """
 
     topology: Topology
     dtype: str  # the dtype as which float32 is timed
@@ -44,7 +48,7 @@ class ChooserOnNpus:
         """
         if not self.chooses_for(request):
             return self.otherwise(request) if self.otherwise else None
-        npus, dtype = order(self.topology) if self.npus is None else self.npus, timed_as(request.dtype, self.dtype)
+        npus, dtype = npu_order(self.topology) if self.npus is None else self.npus, timed_as(request.dtype, self.dtype)
         request = request._replace(ranks=tuple(npus[list(request.ranks)].tolist()), dtype=dtype, axis="")
         if self.name == AUTO:
             return _fastest_algorithm(self.topology, request, edition())
@@ -111,8 +115,7 @@ def choice_on(
 
     Args:
         topology: The topology on which `auto` times algorithms, and which a library sees.
-        words: Words of `--algorithm`. The last word that names an operation counts, and a word for an axis counts more than one
-            for all axes. Of words that name no operation the last counts.
+        words: Values of `--algorithm`. The last one that fits an operation counts.
         dtype: The dtype as which float32 is timed.
         ran: The choice for operations that no word names; None: the defaults.
         npus: [ranks] the NPU of each rank; None: the first NPUs in their order.
@@ -148,5 +151,5 @@ def _levels(whole: Sequence[str], chosen: Mapping[str, str]) -> Iterator[tuple[s
 
 
 def _other_entries(asked: Container[str], rest: Mapping[str, V]) -> dict[str, V]:
-    """Return the entries of `rest` whose operation no word names, neither for its axis nor for all axes."""
+    """Return the entries of `rest` for operations that no value of `--algorithm` names, neither for one axis nor for all."""
     return {word: of for word, of in rest.items() if word not in asked and operation_of(word) not in asked}

@@ -16,7 +16,7 @@ import numpy as np
 from cachetools import LRUCache, cached
 
 from emu.arrays import digest
-from emu.collective.algorithm import Algorithm, AlgorithmOnDims, schedule, stored
+from emu.collective.algorithm import Algorithm, AlgorithmOnDims, compact_schedule, schedule
 from emu.collective.operation import operation
 from emu.collective.schedule import MAX_ROWS, RowsError, Schedule
 from emu.errors import InputError
@@ -36,9 +36,9 @@ from emu.study.timing import (
 )
 
 MOST_MESSAGES = 2**19  # limit of messages of an algorithm that is timed in a race: some seconds
-WORTH = 0.01  # share of the best time that an algorithm of many messages must promise to save, as to time it takes long
-PER = 2**19  # messages of all groups for which WORTH counts once more, up to MOST_WORTH
-MOST_WORTH = 0.1
+LEAST_SAVING = 0.01  # share of the best time that an algorithm of many messages must promise to save, as to time it takes long
+MESSAGES_PER_SAVING = 2**19  # messages of all groups for which LEAST_SAVING counts once more, up to MOST_SAVING
+MOST_SAVING = 0.1
 _ALIKE = 2**10  # limit of rows of schedules that are compared with each other
 
 
@@ -73,10 +73,10 @@ def fastest(site: Site, wanted: Requirement) -> Selection:
     """
     key = digest((site.npus, site.grid, site.only, *wanted))
     with suppress(InputError, ValueError, TypeError):  # nothing is kept, or nothing that can be read
-        word, passed = recall_entry(site.topology, key)
-        return Selection(AlgorithmOnDims.parse(wanted.operation, word), tuple(passed))
+        word, skipped = recall_entry(site.topology, key)
+        return Selection(AlgorithmOnDims.parse(wanted.operation, word), tuple(skipped))
     chosen = _race(site, wanted)
-    keep_entry(site.topology, key, (str(chosen.served), chosen.passed))
+    keep_entry(site.topology, key, (str(chosen.served), chosen.skipped))
     return chosen
 
 
@@ -101,7 +101,7 @@ def bounds(site: Site, wanted: Requirement) -> Iterator[Entrant]:
 
 
 def _race(site: Site, wanted: Requirement) -> Selection:
-    """Return the fastest algorithm by a race of all that fit."""
+    """Return the fastest algorithm, found by timing all that fit the group, the most promising first."""
     race, best, end = _Race(site, wanted), "", np.inf
     entrants = race.entrants()
     while entrants:
@@ -118,30 +118,30 @@ def _race(site: Site, wanted: Requirement) -> Selection:
     if not best:
         raise race.error()
     shape = race.found[best].fit(len(site.npus), site.grid)
-    return Selection(AlgorithmOnDims(best, () if isinstance(shape, int) else shape), tuple(sorted(race.passed)))
+    return Selection(AlgorithmOnDims(best, () if isinstance(shape, int) else shape), tuple(sorted(race.skipped)))
 
 
 @dataclass(slots=True)
 class _Race:
-    """The search for the fastest algorithm for one requirement on one site."""
+    """The search for the fastest algorithm for one requirement on one site, which times one algorithm after another."""
 
     site: Site
     wanted: Requirement
     found: dict[str, Algorithm] = field(init=False)  # those that fit, by name
-    passed: list[str] = field(default_factory=list)  # names of those that have too many messages to be timed
+    skipped: list[str] = field(default_factory=list)  # names of those that have too many messages to be timed
     refused: list[InputError] = field(default_factory=list)  # why some cannot be timed
 
     def __post_init__(self) -> None:
         self.found = {each.name: each for each in fitting_algorithms(self.wanted.operation, self.site)}
 
     def entrants(self) -> list[Entrant]:
-        """Return a heap of all algorithms, bounded by their claims."""
+        """Return all algorithms that fit as a heap, ordered by the least time that their claims allow."""
         entrants = [Entrant(False, self.claimed_fs(name), name, False) for name in self.found]
         heapify(entrants)
         return entrants
 
     def error(self) -> InputError:
-        """Return the error for a search in which no algorithm can be timed, with the reason why the first was refused."""
+        """Return the error for a requirement that no algorithm can serve, with the reason why the first was refused."""
         where = f"{len(self.site.npus)} ranks of {self.site.topology.name}"
         why = str(self.refused[0]) if self.refused else "all need a switch that adds, or are too large; name one to time it"
         return InputError(f"choice: no algorithm of {self.wanted.operation} can be timed on {where}; {why}")
@@ -161,11 +161,11 @@ class _Race:
             return []
         all_of_them = known.messages * self.wanted.groups
         if (known.messages > MOST_MESSAGES or all_of_them > MAX_ROWS) and not self.found[entrant.name].default:
-            self.passed.append(entrant.name)
+            self.skipped.append(entrant.name)
             return []
         bound_fs = max(entrant.bound_fs, known.end_fs * (1 - ROUNDING))
         heavy = known.messages > LIGHT
-        saves = min(MOST_WORTH, WORTH * max(1.0, all_of_them / PER)) if heavy else 0.0
+        saves = min(MOST_SAVING, LEAST_SAVING * max(1.0, all_of_them / MESSAGES_PER_SAVING)) if heavy else 0.0
         return [Entrant(heavy, bound_fs, entrant.name, True, saves, all_of_them)]
 
     def digest(self, name: str) -> str:
@@ -174,7 +174,10 @@ class _Race:
         return plan.digest() if plan.n_rows <= _ALIKE else name
 
     def end_fs(self, name: str) -> float:
-        """Return the tick at which the last task of an algorithm ends; infinity if it cannot be timed."""
+        """Return the tick at which the collective ends if an algorithm serves it.
+
+        It is infinity if the schedule has too many rows to be timed, or if no route joins a pair.
+        """
         try:
             timeline = time_collective(_job(self.site, self.wanted, name, _schedule_of(self.site, self.wanted, name)))
         except (RowsError, TornError) as error:
@@ -193,7 +196,7 @@ def _job(site: Site, wanted: Requirement, name: str, plan: Schedule) -> Collecti
 def _schedule_of(site: Site, wanted: Requirement, name: str) -> Schedule:
     """Return the schedule of an algorithm, with every row stored if there are few rows."""
     asked = wanted.operation, name, len(site.npus), wanted.root, site.grid
-    plan = stored(*asked)
+    plan = compact_schedule(*asked)
     return schedule(*asked) if plan.n_rows_of_all <= LIGHT else plan
 
 

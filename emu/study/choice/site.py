@@ -13,14 +13,14 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I32, I64, column
-from emu.collective.algorithm import ALGORITHMS, AUTO, Algorithm, AlgorithmOnDims, stored
+from emu.collective.algorithm import ALGORITHMS, AUTO, Algorithm, AlgorithmOnDims, compact_schedule
 from emu.collective.libraries import LIBRARIES
 from emu.collective.schedule import RowsError
 from emu.collective.shape import Grid, PartialGrid
 from emu.errors import InputError
-from emu.fabric.job_symmetry import SymmetryPower, move
+from emu.fabric.job_symmetry import SymmetryPower, image_of
 from emu.topology.facts.facts import routes_spread, some_pairs
-from emu.topology.placement import hubs, order, place
+from emu.topology.placement import hubs, npu_order, place
 from emu.topology.symmetry_search import keeps_routes
 from emu.topology.topology import Topology, cached_by_topology
 
@@ -37,7 +37,7 @@ def canonical_group(topology: Topology, npus: tuple[int, ...]) -> tuple[int, ...
 
 
 def canonical_npus(topology: Topology, npus: I64) -> I64:
-    """Return the image of NPUs under a symmetry that gives the first one the lowest number; times are equal there.
+    """Return equivalent NPUs, which a symmetry of the topology maps the NPUs to; the first one gets the lowest possible number.
 
     A declared symmetry is used if it maps links to links of equal rate and latency, and the routes of some pairs to routes. The
     NPUs themselves are returned where no symmetry is left, or where the routes of pairs depend on a key.
@@ -51,7 +51,7 @@ def _route_shifts(topology: Topology) -> Callable[[I64], I64] | None:
     """Return the function that moves NPUs by all symmetries that keep routes; None if there are no such symmetries."""
     if topology.symmetry is None or routes_spread(topology):
         return None
-    found = (move(topology, SymmetryPower(which, 1, 0)) for which in range(len(topology.symmetry())))
+    found = (image_of(topology, SymmetryPower(which, 1, 0)) for which in range(len(topology.symmetry())))
     pairs = some_pairs(topology)
     moves = [each[0] for each in found if each is not None and keeps_routes(topology, *each, pairs)]
     return _shifts_of(moves) if moves else None
@@ -123,7 +123,7 @@ class Site:
         Raises:
             InputError: n is more than the number of NPUs that can have ranks.
         """
-        return Site.of(topology, tuple(place(topology, len(order(topology)) if n is None else n).tolist()))
+        return Site.of(topology, tuple(place(topology, len(npu_order(topology)) if n is None else n).tolist()))
 
     @staticmethod
     def of(topology: Topology, npus: tuple[int, ...]) -> "Site":
@@ -145,7 +145,7 @@ class Site:
         return place(self.topology, len(self.npus), self.npus)
 
     def takes(self, found: Algorithm) -> bool:
-        """Return whether an algorithm can be built for these ranks."""
+        """Return whether an algorithm can be built for the ranks of this site."""
         if self.only:
             return found.takes(self.grid)
         return any(True for _ in found.shapes(len(self.npus))) or (
@@ -154,7 +154,7 @@ class Site:
 
 
 def choosers() -> tuple[str, ...]:
-    """Return the words that may stand in place of an algorithm's name: `auto` and the names of libraries."""
+    """Return the values that may replace an algorithm's name: `auto` and the names of libraries."""
     return AUTO, *(name for name, _ in LIBRARIES)
 
 
@@ -165,7 +165,7 @@ def item_bytes_of(dtype: str) -> int:
 
 
 class Requirement(NamedTuple):
-    """An operation on a number of elements of a size in bytes, of any dtype."""
+    """An operation that a group needs, with its size in elements and the bytes of an element, whatever the dtype is."""
 
     operation: str
     root: int  # the root of a rooted operation
@@ -179,7 +179,7 @@ class Selection(NamedTuple):
     """The algorithm that serves a requirement best, and the algorithms that were not tried."""
 
     served: AlgorithmOnDims
-    passed: tuple[str, ...] = ()  # algorithms that have too many messages to be timed for a choice
+    skipped: tuple[str, ...] = ()  # algorithms that have too many messages to be timed for a choice
 
 
 def fitting_algorithms(operation: str, site: Site) -> list[Algorithm]:
@@ -210,7 +210,7 @@ def candidates(operation: str, site: Site) -> list[Algorithm]:
 def _fits(found: Algorithm, site: Site) -> bool:
     """Return whether a site can run an algorithm: its schedule fits the memory, and there are enough adding switches."""
     try:
-        return has_helpers(stored(found.operation, found.name, len(site.npus), 0, site.grid).helpers, site)
+        return has_helpers(compact_schedule(found.operation, found.name, len(site.npus), 0, site.grid).helpers, site)
     except RowsError:
         return False
 

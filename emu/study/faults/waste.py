@@ -1,7 +1,7 @@
 """The effect of faults on a machine: NPUs that work but cannot be used, the largest job, and time lost to restarts.
 
 E states, N NPUs of the machine, U units that fail, each of N / U NPUs in a row.
-delta the time of a checkpoint, R the time of a restart, M the mean time between faults of a job.
+delta the time of a checkpoint, R the time of a restart, M the mean time between faults that interrupt a job.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ _CHUNK = 2**24  # bytes of states that are looked at together
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A machine of several copies of a topology; a group stays within a copy."""
+    """A machine of several equal copies of a topology; the NPUs of a group belong to one copy."""
 
     topology: Topology
     copies: int
@@ -32,8 +32,8 @@ class Machine:
 
     def usable(self, group: int, faulty: Bool) -> I64:
         """Return [E] the NPUs that can be in groups of a size, given [E, N] the faulty NPUs."""
-        alone = faulty.reshape(-1, self.topology.n_npus)
-        different, place = np.unique(np.packbits(alone, axis=1), axis=0, return_inverse=True)
+        by_copy = faulty.reshape(-1, self.topology.n_npus)
+        different, place = np.unique(np.packbits(by_copy, axis=1), axis=0, return_inverse=True)
         states = np.unpackbits(different, axis=1, count=self.topology.n_npus).astype(np.bool_)
         left = usable_npus(self.topology, group, states)[place.ravel()]
         return column(left.reshape(len(faulty), self.copies).sum(axis=1), np.int64)
@@ -52,7 +52,10 @@ def machine_of(topology: Topology, npus: int) -> Machine:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Waste:
-    """The result for groups of one size over the states of a machine."""
+    """The waste of a machine for groups of one size, in each of its states: the share of faulty NPUs, and the usable NPUs.
+
+    `radius` is the most NPUs that no group can use because one unit fails.
+    """
 
     topology: str
     npus: int
@@ -62,7 +65,9 @@ class Waste:
     begin: F64  # [E] days
     faulty: F64  # [E] share of the NPUs
     usable: I64  # [E] NPUs in groups
-    radius: int  # most NPUs that leave groups when one unit fails and nothing else; 0 if NPUs outside groups replace them
+    explosion_radius: (
+        int  # most NPUs that leave groups when one unit fails and nothing else; 0 if NPUs outside groups replace them
+    )
 
     @property
     def wasted(self) -> F64:
@@ -84,7 +89,7 @@ class Waste:
 
     def largest_job(self, quantile: float) -> int:
         """Return the NPUs of the largest job that has room for a share of the time."""
-        return int(self.usable[self._at(-self.usable, quantile)])
+        return int(self.usable[self._state_at_quantile(-self.usable, quantile)])
 
     def waiting(self, job: int) -> float:
         """Return the share of the time in which a job has no room, and waits for a repair (InfiniteHBD 6.2).
@@ -100,10 +105,10 @@ class Waste:
 
     def quantile(self, quantile: float) -> float:
         """Return the waste ratio that is not exceeded for a share of the time."""
-        return float(self.wasted[self._at(self.wasted, quantile)])
+        return float(self.wasted[self._state_at_quantile(self.wasted, quantile)])
 
-    def _at(self, values: F64 | I64, quantile: float) -> int:
-        """Return the index of the state at a quantile of the values, weighted by each state's share of the time."""
+    def _state_at_quantile(self, values: F64 | I64, quantile: float) -> int:
+        """Return the index of the state at a quantile of the values, each weighted by the time that its state lasts."""
         order = np.argsort(values)
         at = int(np.searchsorted(self.share[order].cumsum(), quantile - 1e-12))
         return int(order[min(at, len(order) - 1)])
@@ -132,7 +137,7 @@ def check_group(machine: Machine, group: int, job: int | None = None) -> None:
         check_job(machine.topology.name, machine.npus, group, job)
 
 
-def waste(machine: Machine, group: int, states: MachineStates) -> Waste:
+def waste_of(machine: Machine, group: int, states: MachineStates) -> Waste:
     """Return the waste of a machine for groups of a number of NPUs.
 
     Raises:
@@ -152,11 +157,11 @@ def waste(machine: Machine, group: int, states: MachineStates) -> Waste:
         states.begin,
         states.faulty.mean(axis=1),
         left,
-        _radius(machine, group, units),
+        _explosion_radius(machine, group, units),
     )
 
 
-def _radius(machine: Machine, group: int, units: int) -> int:
+def _explosion_radius(machine: Machine, group: int, units: int) -> int:
     """Return the fault explosion radius: the largest number of NPUs that one faulty unit makes unusable for groups.
 
     Args:
@@ -169,26 +174,26 @@ def _radius(machine: Machine, group: int, units: int) -> int:
     whole = alike.usable(group, np.zeros((1, alike.npus), np.bool_))
     first = np.arange(0, alike.npus, each)
     left = [
-        alike.usable(group, _alone(at, each, alike.npus)).min()
+        alike.usable(group, _states_with_one_fault(at, each, alike.npus)).min()
         for at in np.array_split(first, -(-alike.npus * len(first) // _CHUNK))
     ]
     return int(whole[0] - min(left))
 
 
-def _alone(first: I64, each: int, npus: int) -> Bool:
+def _states_with_one_fault(first: I64, each: int, npus: int) -> Bool:
     """Return [E, N] states in each of which only the NPUs of one unit are faulty; `first` has the unit's first NPU."""
     return np.asarray(np.arange(npus) // each == first[:, None] // each)
 
 
 @dataclass(frozen=True, slots=True)
-class Restarts:
-    """The interval at which a job saves, and the share of the time that faults and saving cost."""
+class CheckpointLoss:
+    """The interval at which a job saves, and the share of the time that it loses to checkpoints, faults and restarts."""
 
     interval_s: float  # of work from one checkpoint to the next
     lost: float  # share of the time that is no work that lasts
 
 
-def optimal_restarts(checkpoint_s: float, restart_s: float, mtbf_s: float) -> Restarts:
+def least_checkpoint_loss(checkpoint_s: float, restart_s: float, mtbf_s: float) -> CheckpointLoss:
     """Return the interval between checkpoints that loses the least time, and the share of the time that is lost.
 
     Daly, A higher order estimate of the optimum checkpoint interval for restart dumps, FGCS 22 (2006): equation 37 for the
@@ -197,23 +202,28 @@ def optimal_restarts(checkpoint_s: float, restart_s: float, mtbf_s: float) -> Re
     Args:
         checkpoint_s: The time of a checkpoint, delta.
         restart_s: The time of a restart, R.
-        mtbf_s: The mean time between faults of the whole job, M.
+        mtbf_s: The mean time between two faults that interrupt the job, M: not that of one of its nodes.
 
     Raises:
         InputError: The time of a checkpoint or between faults is not above 0, or the time of a restart is below 0.
     """
-    for name, value, least in (("--checkpoint", checkpoint_s, "above 0"), ("--mtbf", mtbf_s, "above 0")):
+    for name, value in (("--checkpoint", checkpoint_s), ("the mean time between faults", mtbf_s)):
         if value <= 0:
-            raise must_be("faults", name, f"a time {least}", f"{value:g} s")
+            raise must_be("faults", name, "a time above 0", f"{value:g} s")
     if restart_s < 0:
         raise must_be("faults", "--restart", "a time of 0 or more", f"{restart_s:g} s")
     interval = _interval(checkpoint_s, mtbf_s)
     whole = mtbf_s * exp(min(restart_s / mtbf_s, 700.0)) * expm1(min((interval + checkpoint_s) / mtbf_s, 700.0))
-    return Restarts(interval, 1 - interval / whole)
+    return CheckpointLoss(interval, 1 - interval / whole)
 
 
 def _interval(delta: float, mtbf: float) -> float:
-    """Return Daly's optimal interval of checkpoints."""
+    """Return the best time between checkpoints by Daly's formula.
+
+    Args:
+        delta: The time that a checkpoint takes.
+        mtbf: The mean time between failures, in the same unit.
+    """
     if delta >= 2 * mtbf:
         return mtbf
     x = sqrt(delta / (2 * mtbf))

@@ -15,7 +15,7 @@ from emu.errors import InputError, LostError, RunError, must_be
 from emu.files import check_folder, make_folder
 from emu.model.model import find_model
 from emu.model.plan.plan import Plan
-from emu.model.plan.plan_checks import check_fits
+from emu.model.plan.plan_checks import check_fits_model
 from emu.model.plan.plan_text import spell
 from emu.model.stack.stack import Stack
 from emu.study.choice.chooser import choice_on
@@ -30,7 +30,7 @@ from emu.study.live.faulty_job import (
     job_of_steps,
     times_of_trace,
 )
-from emu.study.training.composed.software_costs import device_under
+from emu.study.training.composed.software_costs import costed_device
 from emu.study.training.learn.checkpoints import CheckpointFolder, job_of, last
 from emu.study.training.learn.learn import LearningResult, RunOn, learn, on_threads
 from emu.study.training.learn.program import Program
@@ -46,7 +46,10 @@ from emu.units import seconds
 
 @dataclass(frozen=True, slots=True)
 class Leg:
-    """A part of an elastic job, on one plan: from a checkpoint until a rank is lost, or until the end of the job."""
+    """A stretch of an elastic job on one plan: from a checkpoint until it loses a rank, or until the end of the job.
+
+    `first` is the number of steps that were done before it; `since` is the step from which its faults hold.
+    """
 
     plan: Plan
     first: int  # steps that were done before
@@ -57,7 +60,7 @@ class Leg:
 
 @dataclass(frozen=True, slots=True)
 class ElasticJob:
-    """The result of an elastic job that has finished: all its legs in order, and what it learned."""
+    """The result of an elastic job that has finished: its legs in order, and the losses of all steps."""
 
     legs: tuple[Leg, ...]
     learned: LearningResult  # with the trace of the last leg
@@ -85,7 +88,7 @@ def run_elastic(
     program = _begun(program)
     legs, reference, since = list[Leg](), program.reference(), program.first
     if goes_on:  # what failed before the checkpoint may have left less room
-        program = replace(program, plan=_remaining(program, topology, faults, since))
+        program = replace(program, plan=_plan_for_remaining(program, topology, faults, since))
     while True:
         ahead = job_ends(topology, faults, program.plan, program.steps, since)[:1]
         program = replace(program, lost=ahead)
@@ -101,7 +104,7 @@ def run_elastic(
             return ElasticJob((*legs, Leg(program.plan, program.first, since)), learned, program)
         legs.append(Leg(program.plan, program.first, since, loss, why))
         since = loss.step if loss else since
-        program = _resumed(replace(program, plan=_remaining(program, topology, faults, since)))
+        program = _resumed(replace(program, plan=_plan_for_remaining(program, topology, faults, since)))
 
 
 def _begun(program: Program) -> Program:
@@ -121,14 +124,24 @@ def _resumed(program: Program) -> Program:
     return replace(program, first=step, kept=replace(kept, before=loss))
 
 
-def _remaining(program: Program, topology: Topology, faults: Sequence[Fault], step: int) -> Plan:
-    """Return the plan for the remaining machine: the same if a spare NPU is left, else the one with the most dp that fits."""
+def _plan_for_remaining(program: Program, topology: Topology, faults: Sequence[Fault], step: int) -> Plan:
+    """Return the plan on which a job continues: the one with the largest dp that fits what still works.
+
+    Args:
+        program: The job; dp is at most that of its plan.
+        topology: The machine without faults.
+        faults: All faults of the run.
+        step: The step from which on the plan is used.
+
+    Raises:
+        RunError: Not even dp = 1 finds room.
+    """
     now, plan, model = faults_at(faults, step), program.plan, find_model(program.model)
     told = ""
     for dp in range(plan.dp, 0, -1):
         try:
             smaller = replace(plan, dp=dp)
-            check_fits(smaller, model)
+            check_fits_model(smaller, model)
             check_room_for_job(topology, now, smaller)
         except InputError as error:
             told = told or str(error)
@@ -163,7 +176,7 @@ def time_elastic(
     for leg, following in zip(done.legs, (*done.legs[1:], None), strict=True):
         end = leg.lost.step - 1 if leg.lost else done.final.steps if following is None else following.first
         begun = len(steps)
-        steps += _of_leg(leg, end, topology, faults, timed)
+        steps += _steps_of_leg(leg, end, topology, faults, timed)
         if following is not None:
             lost = steps[begun:][following.first - leg.first :]
             recoveries.append(_recovery(leg, following, lost, topology, faults))
@@ -184,8 +197,8 @@ ASSUMED = (
 _TimedOn = Callable[[Plan, tuple[Fault, ...]], tuple[str, float]]
 
 
-def _of_leg(leg: Leg, end: int, topology: Topology, faults: Sequence[Fault], timed: _TimedOn) -> list[LiveStep]:
-    """Return the steps of a leg."""
+def _steps_of_leg(leg: Leg, end: int, topology: Topology, faults: Sequence[Fault], timed: _TimedOn) -> list[LiveStep]:
+    """Return the timed steps of a leg up to step `end`."""
     found = list[LiveStep]()
     before = faults_at(faults, leg.since - 1 if leg.since > leg.first else leg.first)
     for step in range(leg.first + 1, end + 1):
@@ -201,7 +214,7 @@ def _of_leg(leg: Leg, end: int, topology: Topology, faults: Sequence[Fault], tim
 
 
 def _recovery(leg: Leg, following: Leg, lost: Sequence[LiveStep], topology: Topology, faults: Sequence[Fault]) -> Recovery:
-    """Return the recovery between two legs."""
+    """Return the recovery between two legs: what was lost, and what it took to continue."""
     at = leg.lost.step if leg.lost else following.first + 1
     now, before = faults_at(faults, at), faults_at(faults, at - 1)
     mended_s = seconds(repair_action(topology, before, now, following.plan.world)[0])
@@ -288,7 +301,7 @@ def train_with_checkpoints(
         if found is not None:
             error.args = (f"{error}; {found[0]} steps are kept, the last with loss {found[1][-1]:.6f}",)
         raise
-    asked = device_under(stack, device)
+    asked = costed_device(stack, device)
     chosen, traces = partial(choice_on, words=request.algorithms, dtype=request.dtype), traces_by_plan(done, choice, run_on)
     times = {plan: times_of_trace(trace, chosen, asked, request.dtype, stack) for plan, trace in traces.items()}
     return time_elastic(done, topology, known, times, device.name)

@@ -17,7 +17,7 @@ from emu.collective.algorithm import Choice
 from emu.errors import InputError
 from emu.model.plan.plan import AXES, COPIES, EXPERT_AXES, Plan, group_rows
 from emu.model.stack.stack import Stack
-from emu.study.training.composed.software_costs import topology_under
+from emu.study.training.composed.software_costs import costed_topology
 from emu.study.training.estimate import EstimateRequest, estimate_and_times
 from emu.study.training.step.step import LEFT_OUT, time_trace
 from emu.topology.fault_injection.fault import Fault
@@ -48,7 +48,7 @@ _On = Callable[[tuple[Fault, ...]], tuple[MachineState, Sequence[float]]]
 
 @dataclass(frozen=True, slots=True)
 class LiveStep:
-    """A step of a job with faults: its time, the events at its beginning, and the system's reaction to them."""
+    """A step of a job with faults: its seconds, the events during it, and the seconds of the system's reaction to them."""
 
     step: int
     time_s: float  # with the mending
@@ -60,7 +60,7 @@ class LiveStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
-    """The way in which a job went on after a loss."""
+    """The recovery from a loss of ranks: the step that the checkpoint has, the plan from then on, and the repeated steps."""
 
     step: int  # as which began it was lost
     lost: str
@@ -160,7 +160,7 @@ def _steps(topology: Topology, faults: Sequence[Fault], ranks: int, steps: int, 
 
 
 def faults_at(faults: Sequence[Fault], step: int) -> tuple[Fault, ...]:
-    """Return the faults that hold at a step."""
+    """Return the faults that are in effect at a step."""
     return tuple(fault for fault in faults if fault.holds(step))
 
 
@@ -194,7 +194,7 @@ def losses(topology: Topology, faults: Sequence[Fault], ranks: int, steps: int) 
         ranks: The ranks of the job.
         steps: The number of steps.
     """
-    found = _ends(faults, steps, 0, lambda now: machine_state(topology, now, ranks))
+    found = _losses_after(faults, steps, 0, lambda now: machine_state(topology, now, ranks))
     return tuple(loss for loss in found if loss.rank is not None)
 
 
@@ -208,7 +208,7 @@ def job_ends(topology: Topology, faults: Sequence[Fault], plan: Plan, steps: int
         steps: The number of steps.
         since: Only steps after this one count; the machine has room for the job then.
     """
-    return _ends(faults, steps, since, lambda now: check_room_for_job(topology, now, plan))
+    return _losses_after(faults, steps, since, lambda now: check_room_for_job(topology, now, plan))
 
 
 def check_room_for_job(topology: Topology, faults: Sequence[Fault], plan: Plan) -> MachineState:
@@ -227,10 +227,17 @@ def check_room_for_job(topology: Topology, faults: Sequence[Fault], plan: Plan) 
     return found
 
 
-def _ends(
+def _losses_after(
     faults: Sequence[Fault], steps: int, since: int, on: Callable[[Sequence[Fault]], MachineState]
 ) -> tuple[RankLoss, ...]:
-    """Return the losses after a step, given a function that returns the machine around faults or raises InputError."""
+    """Return the losses of ranks that faults cause in the steps after step `since`.
+
+    Args:
+        faults: All faults of the run.
+        steps: The number of steps of the run.
+        since: The step after which losses count.
+        on: A function that returns the machine around faults, or raises InputError if the system cannot react to them.
+    """
     faults = [fault for fault in faults if not fault.timed]
     found, before = list[RankLoss](), faults_at(faults, since)
     at = on(before)
@@ -268,7 +275,7 @@ def times_of_trace(trace: Trace, chosen: Callable[[Topology], Choice], device: D
     """
 
     def timed(fabric: MachineState) -> Sequence[float]:
-        topology = topology_under(stack, fabric.topology)
+        topology = costed_topology(stack, fabric.topology)
         return time_trace(TraceLayout(trace, chosen(topology), topology, device, dtype, fabric.speed)).report.step_times_s
 
     return timed

@@ -68,7 +68,7 @@ class Recourse:
 
     @property
     def patience_s(self) -> float:
-        """The seconds from a message that finds no way to the end of the job."""
+        """The seconds that the job waits after a message has found no path, before it ends."""
         return (self.resends + 1) * self.resend_s
 
     @property
@@ -83,7 +83,7 @@ class Recourse:
 
 @dataclass(frozen=True, slots=True)
 class ThroughputSpan:
-    """A span of time in which a job has one throughput."""
+    """A span of time in which a job has one state and one throughput, as a share of that without faults."""
 
     begin_s: float
     end_s: float
@@ -96,7 +96,10 @@ class ThroughputSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobThroughput:
-    """The throughput of a job over time on one topology; goodput and all losses add up to the whole time."""
+    """The throughput of a job over time on one topology, in spans; goodput and all losses add up to the whole time.
+
+    Fields such as `waiting_s` and `saving_s` are the seconds that each kind of loss took.
+    """
 
     topology: str
     device: str
@@ -209,7 +212,7 @@ class _Rates:
         return self.whole_s / whole_s
 
     def _does_without(self, moment: MachineMoment, failed: Bool, whole_s: float) -> bool:
-        """Return whether steps take as long as before even if the failed links carry almost nothing."""
+        """Return whether steps take as long as before although the failed links carry almost nothing."""
         try:
             trickle_s = self._step_s(moment, column(np.where(failed, _TRICKLE, moment.share), np.float64))
         except InputError:  # beyond Emu's clock
@@ -230,7 +233,7 @@ class _Rates:
 
 @dataclass(eq=False)
 class _Course:
-    """A job from its begin to the end of the account.
+    """The life of one job on a machine with faults, from its first second to `until_s`: it runs, waits, or repeats lost work.
 
     Work is in seconds that it takes without faults.
     """
@@ -258,7 +261,10 @@ class _Course:
     told: str = ""  # since then
 
     def go(self) -> None:
-        """Run to the end of the account."""
+        """Advance from event to event until `until_s`, and record the spans of time between them.
+
+        An event is a change of the machine, a checkpoint that is due, or the end of a wait.
+        """
         self.save_at_s = self.recourse.save_every_s
         while self.now_s < self.until_s:
             change_s = inf if self.history.next_fs == MAX_TICKS else seconds(self.history.next_fs)
@@ -283,7 +289,7 @@ class _Course:
         self.now_s, self.events, self.told = at_s, [], ""
 
     def _meet(self) -> None:
-        """Advance to the next change of the machine, and apply it."""
+        """Apply the next change of the machine to the job."""
         moment = self.history.turn()
         self.events += moment.events
         self.why = moment.stops
@@ -309,7 +315,7 @@ class _Course:
             self.state, self.wake_s = DOWN, inf
 
     def _wait(self) -> None:
-        """Set when a job that waits runs again, or ends."""
+        """Let the job wait, and set the time at which it runs again or ends."""
         self.no_way = self.no_way or bool(self.why)
         if self.why and not self.recourse.resends:
             self._end(self.why)
@@ -334,7 +340,7 @@ class _Course:
             self._run()
 
     def _run(self) -> None:
-        """Run again, after a checkpoint, a halt or a start."""
+        """Let the job run again, after a checkpoint, a halt or a start."""
         if self.state == SAVES:
             self.saved_s = self.done_s
         if self.state != WAITS:

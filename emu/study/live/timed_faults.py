@@ -15,7 +15,7 @@ from emu.fabric.engine.solver.state import State
 from emu.fabric.run import run_graph
 from emu.model.stack.stack import Stack
 from emu.study.live.faulty_job import FaultyJob, LiveStep, job_of_steps, kill_reason
-from emu.study.training.composed.software_costs import topology_under
+from emu.study.training.composed.software_costs import costed_topology
 from emu.topology.fault_injection.fault import Fault
 from emu.topology.fault_injection.machine_history import MachineHistory, MachineMoment
 from emu.topology.fault_injection.machine_state import MachineState, why_stopped
@@ -33,7 +33,7 @@ ASSUMED = (
 
 def laid(steps: TraceLayout, stack: Stack, found: MachineState, speed: F64) -> ReplayGraph:
     """Return the graph of recorded steps on a machine with every rank by itself, at shares [N] of the device's speed."""
-    topology, device = topology_under(stack, found.topology), steps.device.over(steps.trace.n_ranks)
+    topology, device = costed_topology(stack, found.topology), steps.device.for_ranks(steps.trace.n_ranks)
     return replace(steps, topology=topology, device=device, speed=speed).build_graph(None)
 
 
@@ -43,7 +43,7 @@ def ends_fs(trace: Trace, replayed: ReplayGraph, end_fs: I64) -> I64:
 
 
 class RunningSteps:
-    """Steps under way on a machine, from moment to moment.
+    """Steps of a recorded job on a machine that changes while they run: each is timed across the changes.
 
     Args:
         steps: The recorded steps on the whole machine.
@@ -159,7 +159,14 @@ def _why(moment: MachineMoment) -> str | None:
 
 
 def _step(moments: Sequence[MachineMoment], number: int, low: int, high: int) -> LiveStep:
-    """Return a step from one tick to another, with the events in between."""
+    """Return a step of a live report: its length, its events, and the seconds in which repairs were under way.
+
+    Args:
+        moments: All changes of the machine, in the order of time.
+        number: The number of the step.
+        low: The tick at which the step begins.
+        high: The tick at which it ends.
+    """
     own = [moment for moment in moments if low <= moment.time_fs < high]
     mending_fs = sum(max(0, min(m.time_fs, high) - max(m.time_fs - m.mended_fs, low)) for m in moments)
     events = tuple(f"{event} at {format_time(seconds(m.time_fs))}" for m in own for event in m.events)

@@ -11,18 +11,20 @@ from functools import partial
 from itertools import chain, takewhile
 from typing import TYPE_CHECKING, Any
 
-from emu.bound.limit import QUICK, Limit, limit_of
+from emu.bound.limit import QUICK_EFFORT, Limit, limit_of
 from emu.collective.algorithm import AUTO, AlgorithmOnDims, Choice
 from emu.collective.schedule import RowsError
 from emu.collective.shape import dims_of, named_shape
 from emu.errors import InputError, RunError
 from emu.fabric.engine.packets.packet_run import PacketFitError
 from emu.fabric.graph import Timeline
+from emu.fabric.lower import place_schedule
 from emu.fabric.lowering.circuit_turns import TornError
+from emu.fabric.lowering.classes import Joins
 from emu.fabric.run import Spread
 from emu.study.choice.chooser import library_choice
 from emu.study.choice.fastest import fastest
-from emu.study.choice.site import Requirement, candidates, choosers, fitting_algorithms
+from emu.study.choice.site import Requirement, candidates, choosers
 from emu.study.fabric_check import FabricCheck
 from emu.study.job_pool import THIS_PROCESS, JobPool, OpenPool, PendingResult, known_result, results_of
 from emu.study.measure.request import BenchRequest, Case, PlacedBench, place_bench
@@ -52,7 +54,10 @@ def busbw_factor(operation: str, n: int) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveRow:
-    """The result of one collective of one size on one topology; the base of timed and untimed rows."""
+    """One collective on one topology: its operation, algorithm, ranks and size. Rows with and without times have these columns.
+
+    `shape` is the grid that the algorithm was built for.
+    """
 
     topology: str
     operation: str
@@ -80,7 +85,7 @@ class UntimedRow(CollectiveRow):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchRow(CollectiveRow):
-    """The row of an algorithm that was timed; times are virtual except those that begin with `wall_`."""
+    """The row of a bench for one algorithm and one size; times are virtual except those that begin with `wall_`."""
 
     dtype: str
     reduce: str
@@ -131,24 +136,30 @@ def measure(asked: PlacedBench, mover: "TensorMover | None" = None) -> Iterator[
     case: Case | None = None
     for size in asked.request.sizes:
         began = time.perf_counter()
-        case = _next_case(asked, size, case)
+        case = next_case(asked, size, case)
         wall_build_s = time.perf_counter() - began
         yield _row(case, size, mover, wall_build_s)
 
 
-def _next_case(asked: PlacedBench, size: int, last: Case | None) -> Case:
-    """Return the case for a size: with the named algorithm, or the one that `auto` or a library chooses."""
+def next_case(asked: PlacedBench, size: int, last: Case | None = None) -> Case:
+    """Return the case for a size: with the named algorithm, or the one that `auto` or a library chooses.
+
+    Args:
+        asked: The placed bench.
+        size: The size in bytes.
+        last: The case of the size before, which is taken again where it is the same; None: there is none.
+    """
     if asked.request.algorithm == SYNTHESIZED:
         return asked.synthesised(size)
     if asked.request.algorithm not in choosers():
         return last or asked.case(asked.request.algorithm)
-    (name, dims), passed, told = _chosen(asked, size)
+    (name, dims), passed, told = _chosen_algorithm(asked, size)
     again = last is not None and (last.algorithm, last.dims, last.passed_over, last.chosen) == (name, dims, passed, told)
     return last if last is not None and again else replace(asked.case(name, dims), passed_over=passed, chosen=told)
 
 
-def _chosen(asked: PlacedBench, size: int) -> tuple[AlgorithmOnDims, tuple[str, ...], str]:
-    """Return the chosen algorithm of a size, the algorithms that were not tried, and the library's own words."""
+def _chosen_algorithm(asked: PlacedBench, size: int) -> tuple[AlgorithmOnDims, tuple[str, ...], str]:
+    """Return the algorithm for a size, the algorithms that were not tried, and a library's own text on its choice."""
     by, op = asked.request.algorithm, asked.operation
     if by == AUTO:
         overhead_fs = asked.request.send_overhead_fs
@@ -160,12 +171,12 @@ def _chosen(asked: PlacedBench, size: int) -> tuple[AlgorithmOnDims, tuple[str, 
 
 def _bound_fields(case: Case, size: int, timeline: Timeline) -> dict[str, Any]:
     """Return the fields of a row that compare its time with lower bounds."""
-    asked, helpers = case.asked, case.plan.helpers > 0
+    asked, helpers = case.asked, case.schedule.helpers > 0
     what, effort = (asked.site.topology, asked.operation, asked.site.npus), asked.request.effort
     block_bytes = int(asked.operation.block_counts(asked.elements(size)).min()) * asked.item_bytes
     exact_s = asked.request.launch_s + timeline.end_s + timeline.rounding_s  # by so much rounding may have shortened the time
     limit = limit_of(*what, helpers=helpers)
-    if effort != QUICK and _left_out(limit, block_bytes, exact_s):
+    if effort != QUICK_EFFORT and _left_out(limit, block_bytes, exact_s):
         limit = limit_of(*what, helpers=helpers, effort=effort)
     bound_s, bound = limit.least_s(block_bytes)
     rates = limit.trees_s_per_byte, limit.in_a_row_s_per_byte
@@ -196,7 +207,7 @@ def _row(case: Case, size: int, mover: "TensorMover | None", wall_build_s: float
     return BenchRow(
         **_named_case(case, size),
         **{name: getattr(request, name) for name in ("dtype", "reduce", "root")},
-        **_rates(case, size, request.launch_s + timeline.end_s),
+        **_time_fields(case, size, request.launch_s + timeline.end_s),
         **_bound_fields(case, size, timeline),
         **{name: getattr(case, name) for name in ("chosen", "passed_over")},
         wrong=wrong,
@@ -212,15 +223,15 @@ def _row(case: Case, size: int, mover: "TensorMover | None", wall_build_s: float
     )
 
 
-def _rates(case: Case, size: int, time_s: float) -> dict[str, Any]:
-    """Return the fields of a time and of its rates."""
+def _time_fields(case: Case, size: int, time_s: float) -> dict[str, Any]:
+    """Return the fields of a row that follow from its time: the time, algbw and busbw."""
     algbw = size / time_s if time_s else 0.0
     factor = busbw_factor(case.asked.request.operation, case.asked.operation.n_ranks)
     return {"time_s": time_s, "algbw_Bps": algbw, "busbw_Bps": algbw * factor}
 
 
 def _timed_on(request: BenchRequest, job: CollectiveJob) -> tuple[Timeline, PacketFigures | None]:
-    """Return the timeline of a job on the fabric of a request, and what only packets know."""
+    """Return the timeline of a collective by the engine of a request, and the figures that only packets have."""
     if request.engine.packets is None:
         return time_collective(job), None
     return time_packets(job, request.engine.packets, request.launch_s)
@@ -234,7 +245,7 @@ def _spread_on(request: BenchRequest, job: CollectiveJob) -> Spread | None:
 
 
 def _named_case(case: Case, size: int) -> dict[str, Any]:
-    """Return the fields of a `CollectiveRow`."""
+    """Return the fields of a `CollectiveRow`: topology, operation, algorithm, shape, ranks and size."""
     return {
         "topology": case.asked.site.topology.name,
         "operation": case.asked.operation.name,
@@ -275,20 +286,25 @@ def _least_s(known: TimeBound) -> float:
     return known.end_fs * (1 - ROUNDING) / TICKS_PER_S
 
 
-def compare(asked: PlacedBench, pool: JobPool = THIS_PROCESS) -> Iterator[BenchRow | UntimedRow]:
-    """Yield a row of every candidate at every size, algorithm by algorithm; the smallest bound at the largest size comes first.
+Order = Sequence[tuple[bool, str]]  # algorithms in the order of a comparison, each with whether it takes long to time
 
-    An algorithm of more than 2**15 messages that no symmetry makes equal is timed only where its bound is below the least time
-    so far. An algorithm that would tear an optical switch or need every row is left out.
+
+def compare(asked: PlacedBench, pool: JobPool = THIS_PROCESS, order: Order | None = None) -> Iterator[BenchRow | UntimedRow]:
+    """Yield a row of every candidate at every size, algorithm by algorithm.
+
+    First come the algorithms that are timed quickly, then those of more than 2**15 messages that no symmetry makes equal. Of
+    either, the smallest bound at the largest size comes first. One of the latter is not timed where its bound is above the
+    least time so far. An algorithm that would tear an optical switch or need every row is left out.
 
     Args:
         asked: The bench.
         pool: The processes that time algorithms.
+        order: The result of `comparison_order`; None: it is computed here.
 
     Raises:
         InputError: As `measure`; or no algorithm fits.
     """
-    sizes, found = asked.request.sizes, _by_bound(asked)
+    sizes, found = asked.request.sizes, comparison_order(asked) if order is None else order
     best = dict.fromkeys(sizes, float("inf"))
     with pool.open(partial(_timed, asked)) as opened:
         quick = (opened.submit((name, sizes)) for heavy, name in found if not heavy)
@@ -303,12 +319,19 @@ def compare(asked: PlacedBench, pool: JobPool = THIS_PROCESS) -> Iterator[BenchR
                 yield each
 
 
-def _by_bound(asked: PlacedBench) -> list[tuple[bool, str]]:
-    """Return the candidate algorithms sorted for timing, each with whether it takes long: quick ones first, then by bound."""
+def comparison_order(asked: PlacedBench) -> Order:
+    """Return the candidates that can be timed in the order in which `compare` times them: quick ones first, then by bound.
+
+    Raises:
+        InputError: No algorithm fits, or none can be timed.
+    """
     size, found = asked.request.sizes[-1], []
     for each in candidates(asked.operation.name, asked.site):
         with suppress(RowsError, TornError):
-            known = time_bound(asked.case(each.name).job(size))
+            job = asked.case(each.name).job(size)
+            if asked.site.topology.circuits:  # which a schedule may need in two states at one time
+                place_schedule(job.on_fabric(), Joins.NONE)
+            known = time_bound(job)
             found.append((known.messages > LIGHT, known.end_fs, each.name))
     if not found:
         where = f"{asked.operation.n_ranks} ranks of {asked.site.topology.name}"
@@ -317,9 +340,9 @@ def _by_bound(asked: PlacedBench) -> list[tuple[bool, str]]:
 
 
 def algorithm_names(asked: PlacedBench) -> list[str]:
-    """Return the names of the algorithms that fit the ranks, each with its grid."""
+    """Return the names of the candidate algorithms, each with its grid, also of those that cannot be timed."""
     site = asked.site
-    found = fitting_algorithms(asked.operation.name, site)
+    found = candidates(asked.operation.name, site)
     return [named_shape(each.name, dims_of(each.fit(len(site.npus), site.grid))) for each in found]
 
 

@@ -49,7 +49,10 @@ def dtype_of(name: str) -> torch.dtype:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Payload:
-    """The inputs of every rank, empty outputs, and the values that the outputs must get."""
+    """The inputs of every rank, empty outputs, and the values that the outputs must get.
+
+    Inputs are windows of one sequence of numbers. `here` are the ranks of this process, which have an output.
+    """
 
     operation: Operation
     block_counts: I64
@@ -94,10 +97,10 @@ class Payload:
         if self.operation.holders > 1:
             return np.asarray(np.cumsum(self.block_counts) - self.block_counts)
         start = np.empty(self.operation.n_blocks, np.int64)
-        start[self.operation.have[:, 1]] = self._places()
+        start[self.operation.have[:, 1]] = self._block_starts()
         return start
 
-    def _places(self) -> I64:
+    def _block_starts(self) -> I64:
         """Return [H] the element of `sequence` at which each pair (rank, block) of `operation.have` begins."""
         rank, block = self.operation.have[:, 0].astype(np.int64), self.operation.have[:, 1]
         sizes = self.block_counts[block]
@@ -114,11 +117,11 @@ class Payload:
         return torch.view_as_complex(held) if self.sequence.is_complex() else held
 
     def _folded(self, exact: Tensor, fold: Fold) -> Tensor:
-        """Return the reduction of all blocks, laid end to end."""
+        """Return all blocks, one after another, each reduced over the ranks that have it."""
         n, holders = self.operation.n_ranks, self.operation.holders
         if len(self.operation.have) == n * self.operation.n_blocks:  # every rank has all of them
             return _over_windows(exact, n, fold)[: len(self.inputs[0])]
-        by_block = self._places()[np.argsort(self.operation.have[:, 1], kind="stable")].reshape(-1, holders)
+        by_block = self._block_starts()[np.argsort(self.operation.have[:, 1], kind="stable")].reshape(-1, holders)
         return fold_all(fold, (exact[torch.from_numpy(ramps(place, self.block_counts))] for place in by_block.T))
 
 
@@ -137,7 +140,7 @@ def _over_windows(exact: Tensor, n: int, fold: Fold) -> Tensor:
 
 
 def _cutter(whole: Tensor) -> Callable[[I64, I64], Tensor]:
-    """Return a function that concatenates pieces of a tensor, given their starts and sizes.
+    """Return a function that cuts blocks, given their starts and sizes, out of a tensor and joins them.
 
     The result is a view where the pieces lie at a constant stride; else the last result is reused for equal pieces.
     """
@@ -247,7 +250,7 @@ class CollectiveMove:
         known = KnownBlocks(blocks, payload.block_counts[blocks])
         name = self.operation
         return RankRequest(
-            name, name, pair.input, pair.output, known, [pair.output], reduce=self.reduce, root=self.root, marked=True
+            name, name, pair.input, pair.output, known, [pair.output], reduce=self.reduce, root=self.root, fill_scratch=True
         )
 
 
@@ -291,6 +294,6 @@ class TensorMover:
             return moved.wrong, moved.wall_s
         payload = Payload.make(op, count, dtype_of(request.dtype), request.reduce)
         began = time.perf_counter()
-        execute(case.plan, op, payload.buffers(), counts=payload.block_counts, reduce=request.reduce)
+        execute(case.schedule, op, payload.buffers(), counts=payload.block_counts, reduce=request.reduce)
         wall_s = time.perf_counter() - began
         return payload.wrong(), wall_s

@@ -5,8 +5,8 @@ from math import inf
 
 import numpy as np
 
-from emu.bound.limit import QUICK, Effort
-from emu.collective.algorithm import AUTO, algorithm, stored
+from emu.bound.limit import QUICK_EFFORT, Effort
+from emu.collective.algorithm import AUTO, algorithm, compact_schedule
 from emu.collective.operation import REDUCING, Operation, operation
 from emu.collective.schedule import Schedule
 from emu.collective.shape import Grid, PartialGrid, Shape, ranks_of, show_shape
@@ -18,7 +18,7 @@ from emu.registry import unknown
 from emu.study.choice.site import Site, choosers
 from emu.study.synthesize import SYNTHESIZED, kept_schedule
 from emu.study.timing import CollectiveJob
-from emu.topology.placement import by_axes, order, switches_add_assumption
+from emu.topology.placement import by_axes, npu_order, switches_add_assumption
 from emu.topology.topology import Topology
 from emu.units import format_time
 
@@ -32,7 +32,12 @@ _CHOSEN_BY_FLUID = "auto chose the algorithm by its time in the fluid fabric; by
 
 @dataclass(frozen=True, slots=True)
 class BenchRequest:
-    """A bench: an operation and sizes in bytes of the whole buffer (total for all_gather and reduce_scatter)."""
+    """A bench: an operation on buffers of several sizes, and how it is served and timed.
+
+    A size is the bytes of the whole buffer: for all_gather and reduce_scatter that of all ranks together. `axes` is the order
+    in which ranks count the dims of the topology. `perturb` is the number of runs with slightly shifted starts, which show how
+    far a chaotic time spreads. `effort` is the work spent on lower bounds of the time.
+    """
 
     operation: str
     algorithm: str  # or `AUTO`, the fastest at each size; a library's name, for what that takes; or `SYNTHESIZED`
@@ -45,14 +50,14 @@ class BenchRequest:
     dims: Grid = ()  # for an algorithm on a grid, or on some of its places; the topology's where they fit, else the best
     axes: tuple[int, ...] = ()  # of the topology's dims, in which order ranks count them; () = its own order of NPUs
     perturb: int = 0  # over how many perturbations of the starts a chaotic time is spread; 0: none
-    effort: Effort = QUICK  # for bounds, where quick ones leave a gap
+    effort: Effort = QUICK_EFFORT  # for bounds, where quick ones leave a gap
     launch_s: float = 0.0  # that each rank takes before it enters a collective
     engine: EngineChoice = FLUID_ENGINE
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PlacedBench:
-    """A bench request on one topology, with the operation and the NPUs of its ranks."""
+    """A bench request on one topology, with the operation, and the NPUs of its ranks (the site)."""
 
     request: BenchRequest
     operation: Operation
@@ -81,38 +86,41 @@ class PlacedBench:
         """
         op, dims = self.operation, self.site.grid if grid is None else grid
         shape = algorithm(op.name, name).fit(op.n_ranks, dims)
-        return Case(self, name, dims, shape, stored(op.name, name, op.n_ranks, op.root, dims))
+        return Case(self, name, dims, shape, compact_schedule(op.name, name, op.n_ranks, op.root, dims))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Case:
-    """One algorithm of a placed bench, with its schedule."""
+    """One algorithm of a bench with its schedule; it makes a collective to be timed for each size."""
 
     asked: PlacedBench
     algorithm: str
     dims: Grid  # that it was offered
     shape: Shape  # that it is built for
-    plan: Schedule  # as it is stored
+    schedule: Schedule  # as it is stored
     passed_over: tuple[str, ...] = ()  # algorithms that were not tried when it was chosen
     chosen: str = ""  # by a library, in its own words
 
     def job(self, size: int) -> CollectiveJob:
-        """Return the job to time for a size in bytes."""
+        """Return the collective to be timed for a buffer of `size` bytes."""
         asked, op = self.asked, self.asked.operation
         where, overhead_fs = asked.site, asked.request.send_overhead_fs
         name = f"{op.name} {self.algorithm}"
         return CollectiveJob(
-            op, self.plan, asked.elements(size), asked.item_bytes, where.topology, where.placement(), overhead_fs, name
+            op, self.schedule, asked.elements(size), asked.item_bytes, where.topology, where.placement(), overhead_fs, name
         )
 
     def assumptions(self) -> tuple[str, ...]:
-        """Return one sentence for each assumption on which the time rests."""
+        """Return one sentence for each assumption on which the time of this collective rests.
+
+        They are assumptions of the topology, of the launch of a collective, of the adds in switches, and of the engine.
+        """
         topology = self.asked.site.topology
         launch_s = self.asked.request.launch_s
         launch = [f"launching a collective takes {format_time(launch_s)} on each of its ranks"] if launch_s else []
         packets = self.asked.request.engine.packets
         model = _MODEL if packets is None else (*packets.assumptions, *self._choice_assumption(), _MODEL[-1])
-        return (*topology.assumptions, *launch, *switches_add_assumption(topology, self.plan.helpers), *model)
+        return (*topology.assumptions, *launch, *switches_add_assumption(topology, self.schedule.helpers), *model)
 
     def _choice_assumption(self) -> tuple[str, ...]:
         """Return the sentence that says that `auto` chose by times of the fluid fabric; empty if it did not choose."""
@@ -126,7 +134,7 @@ def place_bench(topology: Topology, request: BenchRequest) -> PlacedBench:
         InputError: A name is unknown, the ranks do not fit, or a size is no whole number of elements.
     """
     item = item_bytes(request.dtype)
-    op = operation(request.operation, len(order(topology)) if request.ranks is None else request.ranks, request.root)
+    op = operation(request.operation, len(npu_order(topology)) if request.ranks is None else request.ranks, request.root)
     if request.dims and ranks_of(request.dims) != op.n_ranks:
         raise must_be("bench", "--dims", f"a grid of the {op.n_ranks} ranks", show_shape(request.dims))
     site = _site(topology, request, op.n_ranks)

@@ -16,10 +16,10 @@ from emu.model.plan.plan_text import spell
 from emu.study.job_pool import THIS_PROCESS, JobPool
 from emu.study.planning.plan_table import interrupted_table, plan_table
 from emu.study.planning.prepared_search import PreparedSearch, prepare_search
-from emu.study.planning.search.results import Progress, ResultCache, SearchJobs, SearchState, Timer, kept_result, quiet
+from emu.study.planning.search.results import JobWorker, Progress, ResultCache, SearchJobs, SearchState, do_and_store, quiet
 from emu.study.planning.search.row import PlanRequest, PlanTable
 from emu.study.planning.search.search import Search
-from emu.study.training.room import parts_text
+from emu.study.training.memory_fit import parts_text
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.units import format_size
@@ -66,13 +66,13 @@ def find_plans(
     request = replace(request, beside=tuple(replace(plan, microbatch=plan.pass_batch) for plan in request.beside))
     prepared = prepare_search(request, topologies, device, progress)
     state = SearchState.of(request, prepared.model, device, tuple(topologies), kept)
-    timer = Timer(request, prepared.model, tuple(topologies), replace(device, memory_bytes=0))
-    with pool.open(partial(kept_result, timer, kept, state.name_of), kept) as opened:
+    worker = JobWorker(request, prepared.model, tuple(topologies), device.without_memory())  # the ladder checks memory
+    with pool.open(partial(do_and_store, worker, kept, state.name_of), kept) as opened:
         search = Search(prepared, SearchJobs(state, opened), progress)
         try:
             ours = search.find_best()
             if not ours:
-                raise _untimed(prepared, search)
+                raise _no_time_error(prepared, search)
             theirs = search.time_named()
         except KeyboardInterrupt as stopped:
             table = interrupted_table(search)
@@ -81,19 +81,19 @@ def find_plans(
     return plan_table(search, ours, theirs)
 
 
-def _untimed(prepared: PreparedSearch, search: Search) -> InputError:
+def _no_time_error(prepared: PreparedSearch, search: Search) -> InputError:
     """Return the error of a search that has no plan with a time."""
     if not search.plans.quick_s:
-        return _nearest(prepared)
+        return _no_room_error(prepared)
     count = len(search.plans.quick_s)
     mend = "ask `emu estimate` for one of them, which says why"
     return InputError(f"plan: none of the {count} plans that were composed can be timed in full; {mend}")
 
 
-def _nearest(prepared: PreparedSearch) -> InputError:
-    """Return the error that says how much memory is missing for the plan that takes least of it.
+def _no_room_error(prepared: PreparedSearch) -> InputError:
+    """Return the error for a search in which no plan fits the memory; it says how much the smallest plan lacks.
 
-    It is the smallest of the plans with the lowest memory floors.
+    The smallest is looked for among the plans with the lowest memory floors.
     """
 
     def taken(plan: Plan) -> dict[str, int]:

@@ -10,10 +10,10 @@ from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.software import NOTHING
 from emu.study.planning.prepared_search import PreparedSearch
 from emu.study.planning.search.frontier import ANYWHERE
-from emu.study.planning.search.row import BY, INTERRUPTED, PROVED, WORKED, Candidate, PlanRow, PlanTable, reason_of
+from emu.study.planning.search.row import DECIDED_BY, INTERRUPTED, OUT_OF_WORK, PROVED, Candidate, PlanRow, PlanTable, reason_of
 from emu.study.planning.search.search import Search
 from emu.study.planning.space import placements
-from emu.study.training.composed import composed
+from emu.study.training.composed.step_on_fabric import COMPOSED_ASSUMED
 from emu.study.training.step.rate import MFU_ASSUMED
 from emu.study.training.step.step import shared_fields
 from emu.trace.device.step_error import RunKind
@@ -22,11 +22,11 @@ from emu.units import format_size
 
 @dataclass(frozen=True)
 class SearchEnd:
-    """How a search has ended, as the fields of a table say it."""
+    """The reason why a search has ended, and the numbers of candidates that it decided and left."""
 
-    ended: str  # PROVED, WORKED or INTERRUPTED
+    ended: str  # PROVED, OUT_OF_WORK or INTERRUPTED
     least_s: float  # the least that undecided candidates may take; infinite: all are decided
-    decided: Mapping[str, int]  # numbers of candidates by what has decided on them: see `BY`
+    decided: Mapping[str, int]  # numbers of candidates by what has decided on them: see `DECIDED_BY`
 
 
 def plan_table(search: Search, ours: Sequence[Candidate], theirs: Sequence[Candidate]) -> PlanTable:
@@ -42,10 +42,10 @@ def plan_table(search: Search, ours: Sequence[Candidate], theirs: Sequence[Candi
 
 def interrupted_table(search: Search) -> PlanTable | None:
     """Return the table of the results of an interrupted search so far; None if no step has a time yet."""
-    best, ladder = search.interrupted(), search.ladder
-    timed, memory = len(search.needed()), sum(places for _, places in (*ladder.without, *ladder.large))
-    undecided = _candidates(search.of) - memory - timed
-    decided = {**dict.fromkeys(BY, 0), "memory": memory, "composed": timed, "undecided": undecided}
+    best, ladder = search.adopt_known(), search.ladder
+    timed, memory = len(search.needed()), sum(places for _, places in (*ladder.refused, *ladder.too_large))
+    undecided = _candidates(search.prepared) - memory - timed
+    decided = {**dict.fromkeys(DECIDED_BY, 0), "memory": memory, "composed": timed, "undecided": undecided}
     return _table(search, _rows(search, best, ()), SearchEnd(INTERRUPTED, search.least_s, decided)) if best else None
 
 
@@ -65,49 +65,49 @@ def _candidates(prepared: PreparedSearch) -> int:
 
 def _table(search: Search, rows: tuple[PlanRow, ...], end: SearchEnd) -> PlanTable:
     """Return the table of a search with its rows and its end."""
-    of, seen, limit_s = search.of, search.plans.rows_of(search.needed()), search.limit_s
-    off = of.device.step_error(RunKind(bool(of.model.experts), of.request.stack.fp8 != NOTHING))
-    named = {"model": of.model.name, "device": of.device.name, "software": of.request.stack.software.name}
+    prepared, seen, limit_s = search.prepared, search.plans.rows_of(search.needed()), search.limit_s
+    off = prepared.device.step_error(RunKind(bool(prepared.model.experts), prepared.request.stack.fp8 != NOTHING))
+    named = {"model": prepared.model.name, "device": prepared.device.name, "software": prepared.request.stack.software.name}
     return PlanTable(
-        **{**shared_fields(of.request, PlanTable), **named},
+        **{**shared_fields(prepared.request, PlanTable), **named},
         ended=end.ended,
         decided=end.decided,
         least_s=None if end.least_s == inf else end.least_s,
-        memory_bytes=of.memory_bytes,
+        memory_bytes=prepared.memory_bytes,
         either_way=off and off.share,
         either_way_by=off and off.text,
-        not_searched=of.not_searched,
-        plans=len(of.plans),
-        candidates=sum(end.decided.values()) - sum(n for bound_s, n in search.ladder.without if bound_s <= limit_s),
+        not_searched=prepared.not_searched,
+        plans=len(prepared.plans),
+        candidates=sum(end.decided.values()) - sum(n for bound_s, n in search.ladder.refused if bound_s <= limit_s),
         timed=end.decided["composed"],
         rows=rows,
         front=tuple(front_of(seen)),
         seen=tuple(sorted({(row.peak_memory_bytes, row.mfu) for row in seen})),
-        assumptions=_assumptions(of, rows),
-        wall_s=time.perf_counter() - of.began_s,
+        assumptions=_assumptions(prepared, rows),
+        wall_s=time.perf_counter() - prepared.began_s,
     )
 
 
 def _assumptions(prepared: PreparedSearch, rows: Sequence[PlanRow]) -> tuple[str, ...]:
-    """Return what the times of rows are based on, a sentence each."""
+    """Return sentences on the assumptions on which the times of the rows rest."""
     request = prepared.request
     stack, batch = request.stack, {"global_batch": request.global_batch, "seq": request.seq}
     plans = [parse_plan(row.plan, **batch) for row in rows]
     filled_up = dict.fromkeys(told for plan in plans for told in padding_note(plan, prepared.model, stack))
     of_topologies = dict.fromkeys(told for each in prepared.topologies for told in each.assumptions)
-    return (*of_topologies, *prepared.device.assumptions, *filled_up, MFU_ASSUMED, composed.COMPOSED_ASSUMED)
+    return (*of_topologies, *prepared.device.assumptions, *filled_up, MFU_ASSUMED, COMPOSED_ASSUMED)
 
 
 def _undecided(search: Search) -> tuple[int, int, float]:
-    """Return what an ended search leaves undecided.
+    """Return how many candidates an ended search leaves undecided, and their least bound.
 
     Returns:
         The number of undecided candidates that have no placement yet, the number of those that have one, and the least
         bound of all of them, in seconds.
     """
-    entries = [entry for entry in (*search.ladder.left, *search.ladder.frontier.entries) if entry.bound_s <= search.limit_s]
+    entries = [entry for entry in (*search.ladder.dropped, *search.ladder.frontier.entries) if entry.bound_s <= search.limit_s]
     places = [(entry.kind, len(placements(entry.candidate.plan))) for entry in entries]
-    of_plans = len(search.of.topologies) * sum(n for known, n in places if known > ANYWHERE)
+    of_plans = len(search.prepared.topologies) * sum(n for known, n in places if known > ANYWHERE)
     placed = sum(n if known == ANYWHERE else 1 for known, n in places if known <= ANYWHERE)
     return of_plans, placed, min((entry.bound_s for entry in entries), default=inf)
 
@@ -115,25 +115,25 @@ def _undecided(search: Search) -> tuple[int, int, float]:
 def _end_of(search: Search) -> SearchEnd:
     """Return the reason why a search ended, and the numbers of candidates by how they were decided."""
     ladder, timed = search.ladder, len(search.needed())
-    bounds = (ladder.without, ladder.anywhere, ladder.large)
-    without, near, large = (sum(places for least_s, places in of if least_s <= search.limit_s) for of in bounds)
+    bounds = (ladder.refused, ladder.anywhere, ladder.too_large)
+    refused, bounded, too_large = (sum(places for least_s, places in of if least_s <= search.limit_s) for of in bounds)
     of_plans, placed, least_s = _undecided(search)
-    bound, requests = _candidates(search.of) - without - near - of_plans, near - large - timed - placed
-    by = (without + large, bound, requests, timed, of_plans + placed)
-    return SearchEnd(WORKED if of_plans + placed else PROVED, least_s, dict(zip(BY, by, strict=True)))
+    bound, requests = _candidates(search.prepared) - refused - bounded - of_plans, bounded - too_large - timed - placed
+    by = (refused + too_large, bound, requests, timed, of_plans + placed)
+    return SearchEnd(OUT_OF_WORK if of_plans + placed else PROVED, least_s, dict(zip(DECIDED_BY, by, strict=True)))
 
 
 def _rows(search: Search, ours: Sequence[Candidate], theirs: Sequence[Candidate]) -> tuple[PlanRow, ...]:
     """Return the rows of the table, the fastest first; the arguments are those of `plan_table`."""
     rows = search.plans.rows
-    every = sorted(dict.fromkeys((*ours, *theirs)), key=lambda each: (rows[each].step_time_s, each.words))
+    every = sorted(dict.fromkeys((*ours, *theirs)), key=lambda each: (rows[each].step_time_s, each.tie_key))
     first = rows[next(each for each in every if each in ours)]
     return tuple(_row(search, each, first, beside=each in theirs) for each in every)
 
 
 def _row(search: Search, candidate: Candidate, first: PlanRow, *, beside: bool) -> PlanRow:
     """Return the row of a candidate with its bound, and the reason why it is slower than the first row."""
-    row, least_s, has = search.plans.rows[candidate], search.least_s, search.of.memory_bytes
+    row, least_s, has = search.plans.rows[candidate], search.least_s, search.prepared.memory_bytes
     said = "" if row == first else reason_of(row, first)
     if has and row.peak_memory_bytes > has:
         said = f"does not fit: {format_size(row.peak_memory_bytes - has)} of memory are missing; if it fitted: {said}"

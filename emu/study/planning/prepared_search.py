@@ -9,7 +9,7 @@ from functools import lru_cache, partial
 from emu.collective.algorithm import operation_of
 from emu.collective.operation import OPERATIONS
 from emu.errors import InputError, must_be
-from emu.model.generate.generate import members, roles_by_place
+from emu.model.generate.generate import groups_of_axis, roles_by_place
 from emu.model.model import Model, find_model
 from emu.model.operator import ModelOperator, Tokens
 from emu.model.plan.plan import Plan
@@ -17,14 +17,14 @@ from emu.model.plan.plan_text import read_words, spell
 from emu.registry import unknown
 from emu.study.choice.chooser import choice_on, is_automatic
 from emu.study.choice.site import Site, choosers
-from emu.study.planning.bound.bound import PATHS
 from emu.study.planning.bound.candidate_bounds import CandidateBounds
 from emu.study.planning.bound.memory_floors import MemoryFloors
+from emu.study.planning.bound.outline import PATHS
 from emu.study.planning.search.results import Progress
 from emu.study.planning.search.row import PlanRequest
 from emu.study.planning.space import Space, check
 from emu.study.training.axes import axes_named, check_taken, operations_by_axis
-from emu.study.training.composed.software_costs import device_under, topology_under
+from emu.study.training.composed.software_costs import costed_device, costed_topology
 from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
@@ -34,7 +34,7 @@ _PARTS = 2**12  # parts of a model in the cache of operators: plans share many
 
 @dataclass(frozen=True, eq=False)
 class PreparedSearch:
-    """The inputs of a search."""
+    """The inputs of a search after all checks: the request, the topologies, the device and the model."""
 
     request: PlanRequest
     model: Model
@@ -63,9 +63,10 @@ def prepare_search(request: PlanRequest, topologies: Sequence[Topology], device:
     began_s, stack = time.perf_counter(), request.stack
     model = find_model(request.model)
     model = replace(model, part=partial(_known_part, model.part))
-    paths = PATHS[stack.software](model, stack, device_under(stack, device).over(request.npus))
-    axes, names = frozenset(axes_named(request.algorithms)), not {*map(_named, request.algorithms)} <= {*choosers()}
-    bounds = CandidateBounds(paths, [topology_under(stack, each) for each in topologies], axes, names)
+    paths = PATHS[stack.software](model, stack, costed_device(stack, device).for_ranks(request.npus))
+    axes, named = frozenset(axes_named(request.algorithms)), {*map(_algorithm_named, request.algorithms)}
+    names_algorithm = not named <= {*choosers()}
+    bounds = CandidateBounds(paths, [costed_topology(stack, each) for each in topologies], axes, names_algorithm)
     chooses = is_automatic(choice_on(topologies[0], request.algorithms, "float32").chooser)
     space, floors = _space(request, model, topologies), MemoryFloors(model, stack)
     plans, left_out = _plans(request, space, progress), space.left_out
@@ -78,12 +79,12 @@ def prepare_search(request: PlanRequest, topologies: Sequence[Topology], device:
 def _known_part(
     part_of: Callable[[str, Tokens], tuple[ModelOperator, ...]], part: str, tokens: Tokens
 ) -> tuple[ModelOperator, ...]:
-    """Return the operators of a part by a model's function; each part is computed once a process."""
+    """Return the operators of a part of the model; results are cached for the life of the process."""
     return part_of(part, tokens)
 
 
-def _named(word: str) -> str:
-    """Return the algorithm or the chooser that a word such as `all_reduce=ring` or `auto` names."""
+def _algorithm_named(word: str) -> str:
+    """Return the algorithm or the chooser that a value such as `all_reduce=ring` or `auto` names."""
     return word.rpartition("=")[2]
 
 
@@ -124,17 +125,17 @@ def _plans(request: PlanRequest, space: Space, progress: Progress) -> list[Plan]
 
 
 def _check_words(search: PreparedSearch) -> None:
-    """Refuse words of --algorithm that no plan of the search can follow: an axis, its operation, or an algorithm there."""
+    """Refuse values of `--algorithm` that no plan of the search can follow: an axis, its operation, or an algorithm there."""
     every = (*search.plans, *search.request.beside)
     for axis, words in axes_named(search.request.algorithms).items():
-        unlike = {(*plan.sizes.values(), plan.sharded): plan for plan in every}.values()
-        sizes = {members(plan, axis).shape[1] for plan in unlike} - {1}
+        unlike = {(*plan.sizes.values(), plan.shard_ranks): plan for plan in every}.values()
+        sizes = {groups_of_axis(plan, axis).shape[1] for plan in unlike} - {1}
         if not sizes:
             has = {name for plan in every for name, size in plan.sizes.items() if size > 1}
             raise unknown("axis of the plans searched", axis, has)
         for word in words:
             _check_operation(operation_of(word.partition("=")[0]), axis, search, every)
-            under = [topology_under(search.request.stack, topology) for topology in search.topologies]
+            under = [costed_topology(search.request.stack, topology) for topology in search.topologies]
             check_taken(word, axis, [Site.first(topology, n) for topology in under for n in sorted(sizes)])
 
 
@@ -155,4 +156,4 @@ def _check_operation(operation: str, axis: str, search: PreparedSearch, plans: S
 def _kind(plan: Plan) -> tuple[object, ...]:
     """Return the settings of a plan that decide which operations its ranks request, and on which axes."""
     axes = tuple(size > 1 for size in plan.sizes.values())
-    return (*axes, plan.sharding, plan.sharded == plan.dp, plan.sp, plan.cp_comm, plan.splits, plan.exchanges)
+    return (*axes, plan.sharding, plan.shard_ranks == plan.dp, plan.sp, plan.cp_comm, plan.splits, plan.exchanges)

@@ -18,7 +18,7 @@ import numpy as np
 from emu.collective.algorithm import Algorithm
 from emu.collective.claim import Claim
 from emu.collective.integers import check_integers
-from emu.collective.operation import ROOTED, Operation, cut, operation
+from emu.collective.operation import ROOTED, Operation, divide_blocks, operation
 from emu.collective.proof import ProofError, ScheduleFault, prove
 from emu.collective.schedule import MAX_ROWS, RowsError, Schedule
 from emu.collective.shape import PartialGrid, Shape, dims_of, ranks_of, show_shape
@@ -41,7 +41,7 @@ _SHARE_BYTES = 10**6  # of one unit of a block's shares, so that every slot is a
 
 @dataclass(frozen=True, slots=True)
 class ProofResult:
-    """The result of a proof."""
+    """The result of a proof: the size of what was proved, or why the schedule was refused."""
 
     said: str  # "ok", or why it was refused or not run
     how: How  # "" where it was refused
@@ -64,7 +64,7 @@ def subject(found: Algorithm, shape: Shape, root: int = 0) -> tuple[Schedule, Op
         RowsError: There are more than 2**24 rows, and no suitable translation is declared.
         InputError: As `Algorithm.schedule`.
     """
-    stored, wanted = found.stored(shape, root), operation(found.operation, ranks_of(shape), root)
+    stored, wanted = found.compact_schedule(shape, root), operation(found.operation, ranks_of(shape), root)
     rows = stored.n_rows_of_all
     if rows > MAX_ROWS:
         return *slot_representatives(stored, wanted), rows
@@ -99,7 +99,7 @@ def _from_root(found: Algorithm, shape: Shape, root: int) -> ProofResult:
 
 @dataclass(frozen=True, slots=True)
 class VerificationRow:
-    """The result of one algorithm on one shape."""
+    """The verdicts on one algorithm on one shape: its proof and its claim."""
 
     operation: str
     algorithm: str
@@ -173,7 +173,7 @@ def verify(cases: Iterable[tuple[Algorithm, Shape]], pool: JobPool = THIS_PROCES
 
 
 def _verified(cases: Sequence[tuple[Algorithm, Shape]], number: int) -> VerificationRow:
-    """Return the row of the case of a number: all cases are sent once."""
+    """Return the row of case number `number`; the processes of the pool have all cases."""
     started, (found, shape) = time.perf_counter(), cases[number]
     done = prove_algorithm(found, shape)
     claim, taken_fs, claimed_fs = _claim(found, shape, done)
@@ -218,7 +218,7 @@ def _taken_fs(found: Algorithm, claim: Claim, shape: Shape, built: Schedule) -> 
     """Return the ticks that the schedule takes on the claim's ideal fabric."""
     blocks = operation(found.operation, ranks_of(shape)).n_blocks
     block_bytes = _SHARE_BYTES * (sum(built.shares) or built.n_slots // blocks)
-    slots = cut(np.full(blocks, block_bytes), built.n_slots, built.shares)
+    slots = divide_blocks(np.full(blocks, block_bytes), built.n_slots, built.shares)
     classes = range(len(claim.terms(shape)))
     fabric = ideal(
         built,
@@ -242,7 +242,7 @@ def _body(link_class: int) -> int:
 
 
 def _judge(claim: Claim, shape: Shape, taken_fs: int, claimed_fs: Fraction) -> str:
-    """Return the verdict on a claim: `equal`, `bound`, or words that say how it is broken."""
+    """Return the verdict on a claim: `equal`, `bound` (the time is not above it), or a phrase on how it is broken."""
     exact = claim.exact(shape)
     if taken_fs > claimed_fs * (1 + _TOLERANCE) or (exact and taken_fs < claimed_fs * (1 - _TOLERANCE)):
         bound = "" if exact else "at most "

@@ -13,7 +13,7 @@ from emu.errors import InputError, must_be
 from emu.model.plan.plan import AXES, Plan
 from emu.registry import nearest, unknown
 from emu.study.choice.site import Site, choosers, fitting_algorithms
-from emu.topology.placement import order, place
+from emu.topology.placement import npu_order, place
 from emu.topology.topology import Topology
 from emu.trace.trace import Events, Kind
 
@@ -21,7 +21,7 @@ _MOST = 64  # groups of an axis that are looked at: they are of one size, and di
 
 
 def axes_named(words: Sequence[str]) -> dict[str, list[str]]:
-    """Return the words that name an algorithm for one axis only, by axis."""
+    """Return the values of `--algorithm` that are for one axis only, such as `dp.all_gather=ring`, by that axis."""
     found: dict[str, list[str]] = {}
     for word in words:
         axis, dot, _ = word.partition("=")[0].rpartition(".")
@@ -122,7 +122,7 @@ def with_axes(topology: Topology, plan: Plan, axes: Sequence[str]) -> Topology:
     wanted = axes_of(plan, axes)
     if wanted == axes_of(plan):
         return topology
-    npus = np.concatenate((npus_of(topology, plan, axes), order(topology)[plan.world :]))
+    npus = np.concatenate((npus_of(topology, plan, axes), npu_order(topology)[plan.world :]))
 
     def placer(ranks: int, faulty: I64) -> I64:
         kept = npus[~np.isin(npus, faulty)]

@@ -33,7 +33,10 @@ _SAME = ("kernel", "batch", "m", "n", "k", "flops", "bytes", "count")  # with th
 
 
 class Constant(NamedTuple):
-    """A constant of a device that is fitted: its field, its expected value, and its range."""
+    """A constant of a device that is fitted: its field, the value where the search begins, and its range.
+
+    `spread` is how far from the expected value it may well be.
+    """
 
     name: str
     expected: float  # value before any run was seen, where the search begins
@@ -46,7 +49,7 @@ def _distinct(events: Events, which: Bool) -> tuple[Events, I64]:
     """Return the distinct computations among the selected events, and how often each occurs."""
     rows = np.flatnonzero(which & (events.kind == Kind.COMPUTE))
     words = np.array(events.dtype, dtype=str)[rows]
-    _, first, times = Orbits.equal(words, *(getattr(events, name)[rows] for name in _SAME))
+    _, first, times = Orbits.by_value(words, *(getattr(events, name)[rows] for name in _SAME))
     return _taken(events, rows[first]), times
 
 
@@ -61,7 +64,10 @@ def _taken(events: Events, rows: I64) -> Events:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class StepNearDevice:
-    """The time of a step as a function of the device, for devices near the one that it was estimated with."""
+    """The time of a step as a function of the device, for devices near the one that it was estimated with.
+
+    It counts, for each role, the share of its computation that is on the critical path.
+    """
 
     step_s: float
     on_path: tuple[float, ...]  # for each role, the share of its computation that is on the critical path
@@ -74,7 +80,7 @@ class StepNearDevice:
 
     @staticmethod
     def of(timed: TimedTrace, device: Device, under: Callable[[Device], Device] = lambda device: device) -> "StepNearDevice":
-        """Return the function for an estimated step.
+        """Return the step's time as a function of the device, from an estimated step.
 
         Args:
             timed: The estimated step with the times of its tasks.
@@ -98,7 +104,7 @@ class StepNearDevice:
         return self.step_s - self.with_s + self.path_s(device)
 
     def path_s(self, device: Device) -> float:
-        """Return the seconds of computation on the critical path."""
+        """Return the seconds of computation on the critical path of the step with a device."""
         return sum(share * self.computed_s(device, role) for role, share in enumerate(self.on_path) if share > 0)
 
     def computed_s(self, device: Device, role: int) -> float:
@@ -113,7 +119,7 @@ class StepNearDevice:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Ladder:
-    """Measured steps of one model with one plan on several numbers of NPUs."""
+    """Measured steps of one model with one plan that differ in the number of NPUs alone."""
 
     model: Hashable
     near: Sequence[StepNearDevice]  # each step as a function of the device
@@ -127,7 +133,7 @@ class Ladder:
 
 @dataclass(frozen=True, eq=False)
 class DeviceFit:
-    """Measured steps of one device, and the constants to fit to them."""
+    """The measured steps of one device, and the fit of the device's constants to them."""
 
     device: Device
     constants: Sequence[Constant]
@@ -201,15 +207,15 @@ class DeviceFit:
         root = np.array([weight[self.models[row]] for row in rows]) ** -0.5
 
         def errors(values: F64) -> F64:
-            device = with_constants(self.device, self._named(values, 12))
+            device = with_constants(self.device, self._constants_by_name(values, 12))
             ratios = [near[row].estimated_s(device) / self.measured_s[row] for row in rows]
             return np.concatenate((np.log(ratios) * root, _OFF * (values - expected) / spread))
 
         limits = np.array([(c.low, c.high) for c in self.constants]).T
         expected, spread = (np.array([getattr(c, name) for c in self.constants]) for name in ("expected", "spread"))
-        return self._named(least_squares(errors, expected, bounds=limits, x_scale=spread, diff_step=1e-3).x)
+        return self._constants_by_name(least_squares(errors, expected, bounds=limits, x_scale=spread, diff_step=1e-3).x)
 
-    def _named(self, values: F64, digits: int = 4) -> dict[str, float]:
+    def _constants_by_name(self, values: F64, digits: int = 4) -> dict[str, float]:
         """Return the constants by name, from their values in order, rounded to this number of digits."""
         return {c.name: round(float(value), digits) for c, value in zip(self.constants, values, strict=True)}
 

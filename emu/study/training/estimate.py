@@ -14,47 +14,47 @@ from emu.fabric.packet_fabric import FLUID_ENGINE, EngineChoice, PacketFabric
 from emu.model.layer_on_rank import padding_note
 from emu.model.model import Model, find_model
 from emu.model.plan.plan import Plan
-from emu.model.plan.plan_checks import check_fits, check_world
+from emu.model.plan.plan_checks import check_fits_model, check_world
 from emu.model.plan.plan_text import spell
 from emu.model.stack.stack import Stack, spell_stack
 from emu.study.choice.chooser import choice_on, is_automatic
 from emu.study.training.axes import axes_of, npus_of, with_axes
-from emu.study.training.composed.composed import StepOnFabric
 from emu.study.training.composed.composed_check import check_composed
-from emu.study.training.composed.software_costs import device_under, topology_under
-from emu.study.training.room import check_room
+from emu.study.training.composed.software_costs import costed_device, costed_topology
+from emu.study.training.composed.step_on_fabric import StepOnFabric
+from emu.study.training.memory_fit import fitting_memory
 from emu.study.training.step.packet_step import by_packets, checked, refuse_composed
 from emu.study.training.step.step import Step, TimedTrace, shared_fields
 from emu.study.training.step_choice.algorithm_search import AlgorithmSearch, TimingEffort
-from emu.study.training.timed_step import GeneratedStep, generated_step
-from emu.topology.placement import order
+from emu.study.training.timed_step import GeneratedStep, cached_generated_step
+from emu.topology.placement import npu_order
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.replay.replay import TraceLayout
 
-DEFAULT = Stack()
+DEFAULT_STACK = Stack()
 DEFAULT_EFFORT = TimingEffort()
 
 
 @dataclass(frozen=True, slots=True)
 class EstimateRequest:
-    """A step to estimate: its model, plan and software."""
+    """A step to estimate: its model, plan and software, the algorithms, and the order in which axes are placed on NPUs."""
 
     model: str | Model  # its name, its file, or the model itself
     plan: Plan
-    stack: Stack = DEFAULT
+    stack: Stack = DEFAULT_STACK
     algorithms: tuple[str, ...] = ()  # OPERATION=NAME, AXIS.OPERATION=NAME, or `auto`
     axes: tuple[str, ...] = ()  # axes of the plan, that of neighbouring NPUs first; (): tp, cp, dp, pp
     scale_dp: bool = False  # whether a topology of fewer NPUs takes less dp, and as much less of the global batch
     engine: EngineChoice = FLUID_ENGINE
 
-    def on(self, topology: Topology) -> "EstimateRequest":
+    def scaled_to(self, topology: Topology) -> "EstimateRequest":
         """Return the request with dp set to the largest value that fits the topology; unchanged if `scale_dp` is off.
 
         Raises:
             InputError: The topology has no room for the smallest dp.
         """
-        plan, npus = self.plan, len(order(topology))
+        plan, npus = self.plan, len(npu_order(topology))
         without = plan.world // plan.dp
         parts = _dp_parts(plan)
         room = min(plan.dp, npus // without // parts * parts)
@@ -77,7 +77,10 @@ def _dp_parts(plan: Plan) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepEstimate(Step):
-    """An estimated step on one topology."""
+    """An estimated step on one topology: the figures of the step, what was asked, and how it was timed.
+
+    `timed_ranks` are the ranks whose tasks were timed; the others are equal to them.
+    """
 
     model: str
     plan: str
@@ -86,7 +89,7 @@ class StepEstimate(Step):
     axes: str  # axes, that of neighbouring NPUs first
     software: str
     stack: str  # the settings of the software, as `spell_stack` writes them
-    engine: str  # the method by which it was timed: sweep, quotient, solver, or `composed`
+    engine: str  # the method by which it was timed: sweep, quotient, solver, `composed`, or `packets`
     timed_ranks: int  # ranks whose tasks were timed; the others are equal by symmetry, or assumed to be
     tasks: int  # tasks of the timed graph
     wall_s: float  # seconds that the estimate took
@@ -94,15 +97,18 @@ class StepEstimate(Step):
 
 @dataclass(frozen=True, eq=False)
 class PreparedEstimate:
-    """An estimate that is complete except for the times of computations, so that any device can be tried."""
+    """A request that is checked, with its NPUs and its memory, so that any device can time it.
+
+    `npus` is the placement; `is_whole` says whether the graph of all ranks is small enough to be timed.
+    """
 
     request: EstimateRequest
     generated: GeneratedStep
-    topology: Topology  # with the costs of the software, as `topology_under` returns it
+    topology: Topology  # with the costs of the software, as `costed_topology` returns it
     npus: I64  # [ranks] the NPU of each rank
     memory: Mapping[str, int]  # bytes by part on the rank that holds most
     effort: TimingEffort
-    is_whole: bool  # whether the graph of all ranks has few enough events to be timed
+    fits_whole_graph: bool  # whether the graph of all ranks has few enough events to be timed
     speed: F64 | None  # [ranks] the share of the device's speed at which each rank computes; None: all ranks have full speed
     wall_s: float  # seconds that it took to prepare
 
@@ -114,10 +120,10 @@ class PreparedEstimate:
             briefly: Whether to leave out the critical path and the busiest links.
 
         Raises:
-            InputError: The step ends beyond the clock; or as `by_packets`, or `refuse_composed`.
+            InputError: The step ends beyond the clock; or as `timed`, `by_packets`, or `refuse_composed`.
         """
         began = time.perf_counter()
-        timed = self._on_engine(device_under(self.request.stack, device))
+        timed = replace(self._on_engine(costed_device(self.request.stack, device)), axes=self._own_axes)
         wall_s = self.wall_s + time.perf_counter() - began
         plan, stack = self.request.plan, self.request.stack
         return StepEstimate(
@@ -135,54 +141,60 @@ class PreparedEstimate:
             wall_s=wall_s,
         ), timed
 
-    def _on_engine(self, device: Device) -> TimedTrace:
+    @property
+    def _own_axes(self) -> tuple[str, ...]:
+        """The axes of the request in the order in which they get NPUs; () if this is the order of the plan."""
+        named = axes_of(self.request.plan, self.request.axes)
+        return () if named == axes_of(self.request.plan) else named
+
+    def _on_engine(self, costed: Device) -> TimedTrace:
         """Return the step by the engine of the request; the arguments are those of `timed`, the errors those of `estimate`."""
         packets, check = self.request.engine
         if check is not None:
-            return self._checked(self.timed(device), check)
+            return self._checked(self.timed(costed), check)
         if packets is None:
-            return self.timed(device)
-        timed = self.timed(device) if self.is_whole else None
-        if timed is None or timed.place_requests is not None:
+            return self.timed(costed)
+        timed = self.timed(costed) if self.fits_whole_graph else None
+        if timed is None or timed.is_composed:
             mend = "take a smaller plan or fewer ranks, or --check-fabric"
-            refuse_composed("estimate", self.effort.most_events, self.generated.events, mend)
+            refuse_composed("estimate", self.effort.most_events, self.generated.event_count, mend)
         return by_packets(timed, packets)
 
     def _checked(self, timed: TimedTrace, packets: PacketFabric) -> TimedTrace:
         """Return a step with the check of its fluid time by packets."""
-        if timed.place_requests is None:
+        if not timed.is_composed:
             return checked(timed, packets)
         return replace(timed, fabric_check=check_composed(self.on_fabric(timed.device).by(timed.choice), packets))
 
-    def timed(self, device: Device) -> TimedTrace:
+    def timed(self, costed: Device) -> TimedTrace:
         """Return the step timed with a device; algorithms that no word names are chosen for the whole step.
 
         Args:
-            device: The device with the costs of the software, as `device_under` returns it.
+            costed: The device with the costs of the software, as `costed_device` returns it.
 
         Raises:
             InputError: A request cannot be timed, or a step is composed while ranks compute at several speeds.
         """
-        step, request = self.on_fabric(device), self.request
+        step, request = self.on_fabric(costed), self.request
         if not is_automatic(self.choice.chooser):
             return step.timed()
-        timed_on = replace(device, memory_bytes=0)
+        timed_on = costed.without_memory()  # no time depends on it
         asked = self.generated.model.digest(), repr(request.plan), request.stack, timed_on, request.algorithms, self.npus
         search = AlgorithmSearch(step, self.effort.most_steps)
-        return search.fastest(search.choices(*asked), self.effort.near)
+        return search.fastest(search.choices(*asked), self.effort.within)
 
-    def on_fabric(self, device: Device) -> StepOnFabric:
+    def on_fabric(self, costed: Device) -> StepOnFabric:
         """Return the step on a device, with the named algorithms, and the fastest algorithm of each other request.
 
         Args:
-            device: The device with the costs of the software, as `device_under` returns it.
+            costed: The device with the costs of the software, as `costed_device` returns it.
         """
-        on = self.choice, self.topology, self.npus, device
+        on = self.choice, self.topology, self.npus, costed
         step = StepOnFabric.of(lambda: self.generated.requests, *on, speed=self.speed)
-        if not self.is_whole:
+        if not self.fits_whole_graph:
             return step
         placed = with_axes(self.topology, self.request.plan, self.request.axes)
-        return replace(step, whole=TraceLayout(self.generated.trace, self.choice, placed, device, "float32", self.speed))
+        return replace(step, whole=TraceLayout(self.generated.trace, self.choice, placed, costed, "float32", self.speed))
 
     @cached_property
     def choice(self) -> Choice:
@@ -245,7 +257,7 @@ def prepare(
     effort: TimingEffort = DEFAULT_EFFORT,
     speed: F64 | None = None,
 ) -> PreparedEstimate:
-    """Return the parts of an estimate that do not depend on the speed of a device; arguments as in `estimate`.
+    """Check a request and return it with its NPUs and its memory, which do not depend on the speed of a device.
 
     Args:
         request: The step.
@@ -255,20 +267,20 @@ def prepare(
         speed: [ranks] the share of the device's speed at which each rank computes; None: all ranks have full speed.
 
     Raises:
-        InputError: As `estimate`; or ranks compute at several speeds, and the step must be composed.
+        InputError: The plan does not fit the model, the topology or the device's memory, or cannot be generated yet.
     """
     began = time.perf_counter()
-    request = request.on(topology)
+    request = request.scaled_to(topology)
     model, plan = find_model(request.model), request.plan
-    topology = topology_under(request.stack, topology)
+    topology = costed_topology(request.stack, topology)
     request.engine.check_on([topology])
     check_world(plan, model, topology.n_npus, topology.name, request.stack)
     npus = npus_of(topology, plan, request.axes)
-    check_fits(plan, model, request.stack)
-    memory = check_room(model, plan, request.stack, device, topology.n_npus)
-    step = generated_step(model, plan, request.stack)
-    on, is_whole = (request, step, topology, npus, memory), step.events <= effort.most_events
-    return PreparedEstimate(*on, effort, is_whole, speed, time.perf_counter() - began)
+    check_fits_model(plan, model, request.stack)
+    memory = fitting_memory(model, plan, request.stack, device, topology.n_npus)
+    step = cached_generated_step(model, plan, request.stack)
+    on, fits = (request, step, topology, npus, memory), step.event_count <= effort.most_events
+    return PreparedEstimate(*on, effort, fits, speed, time.perf_counter() - began)
 
 
 def _memory_text(stack: Stack) -> str:

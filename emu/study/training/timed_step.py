@@ -13,16 +13,16 @@ import numpy as np
 from emu.arrays import I64, column
 from emu.collective.algorithm import Choice, Chooser
 from emu.errors import InputError
-from emu.model.generate.generate import members, meta_of, roles_by_place, trace_of
+from emu.model.generate.generate import groups_of_axis, meta_of, roles_by_place, trace_of
 from emu.model.generate.states import Role
 from emu.model.model import Model
 from emu.model.plan.plan import Plan
 from emu.model.stack.stack import Stack
 from emu.study.choice.chooser import choice_on, is_automatic
 from emu.study.training.axes import axes_named, check_axes, operations_by_axis
-from emu.study.training.composed.composed import StepOnFabric
-from emu.study.training.composed.place_requests import PlaceRequests, place_requests
 from emu.study.training.composed.representatives import Axis, Representatives, representatives_of_plan
+from emu.study.training.composed.requests_by_place import PlaceRequests, requests_by_place
+from emu.study.training.composed.step_on_fabric import StepOnFabric
 from emu.study.training.step.choices import choice_for, choice_of, is_noted, words_of
 from emu.study.training.step.rate import with_work, work_of
 from emu.study.training.step.step import TimedTrace, time_trace
@@ -46,7 +46,7 @@ class GeneratedStep:
 
     @cached_property
     def roles(self) -> list[list[Role]]:
-        """The roles at each place of a pipeline.
+        """The roles of the ranks at each place of the pipeline.
 
         Raises:
             InputError: The step cannot be generated yet.
@@ -54,7 +54,7 @@ class GeneratedStep:
         return roles_by_place(self.model, self.plan, self.stack)
 
     @cached_property
-    def events(self) -> int:
+    def event_count(self) -> int:
         """The number of events of all ranks; errors as in `roles`."""
         return self.plan.stage_ranks * sum(len(of_place[0].tape) for of_place in self.roles)
 
@@ -65,9 +65,9 @@ class GeneratedStep:
 
     @cached_property
     def requests(self) -> PlaceRequests:
-        """The requests of one rank of each place; errors as in `place_requests`."""
+        """The requests of one rank of each place; errors as in `requests_by_place`."""
         meta = *meta_of(self.model, self.plan, self.stack), *work_of(self.model, self.plan)
-        return place_requests(representatives_of_plan(self.roles, self.plan, meta))
+        return requests_by_place(representatives_of_plan(self.roles, self.plan, meta))
 
     def check_words(self, words: Sequence[str], npus: I64, topology: Topology) -> None:
         """Check that words of `--algorithm` fit the plan: its axes, and algorithms that their groups can use.
@@ -78,13 +78,13 @@ class GeneratedStep:
         if not axes_named(words):
             return
         tapes = [role.tape for roles in self.roles for role in roles]
-        groups = {axis: npus[members(self.plan, axis)] for tape in tapes for axis in tape.axes}
+        groups = {axis: npus[groups_of_axis(self.plan, axis)] for tape in tapes for axis in tape.axes}
         operations = operations_by_axis((tape.events(), tuple(tape.axes)) for tape in tapes)
         check_axes(words, groups, operations, topology)
 
 
 # The last one is kept: several placements of one plan are asked for one after another.
-generated_step = lru_cache(maxsize=1)(GeneratedStep)
+cached_generated_step = lru_cache(maxsize=1)(GeneratedStep)
 
 
 def time_step(laying: TraceLayout, most_events: int = TimingEffort().most_events) -> TimedTrace:
@@ -105,8 +105,8 @@ def events_of(trace: Trace) -> int:
 
 
 def _requests_of(trace: Trace, dtype: str) -> PlaceRequests:
-    """Return the requests of one rank of each role of a trace; arguments and errors as in `by_roles` and `place_requests`."""
-    return place_requests(by_roles(trace, dtype))
+    """Return the requests of one rank of each role of a trace; as in `by_roles` and `requests_by_place`."""
+    return requests_by_place(by_roles(trace, dtype))
 
 
 def by_roles(trace: Trace, dtype: str) -> Representatives:
@@ -179,5 +179,5 @@ def _algorithm_search(trace: Trace, choice: Choice, topology: Topology, device: 
 def _chooser_of_run(trace: Trace) -> Chooser | None:
     """Return the chooser that served a recorded run; None if the trace does not name it."""
     with suppress(InputError):
-        return choice_of(trace).served if is_noted(trace) else None
+        return choice_of(trace).algorithm_for if is_noted(trace) else None
     return None

@@ -25,7 +25,11 @@ from emu.topology.topology import Box, Drawing, Routes, Topology, check_link_cou
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """One tier of switches: how many there are below each parent, and their cables down to the tier below."""
+    """One tier of switches of a Clos network.
+
+    A switch of the tier joins `down` blocks of the tier below; each node below has `up` parents, with `parallel` cables to
+    each.
+    """
 
     down: int  # m: blocks of the tier below that one block joins
     up: int  # w: parents of each node below
@@ -38,7 +42,10 @@ class Tier:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The numbers of nodes and cables of each tier, by closed form."""
+    """The numbers of nodes and cables of each tier of a Clos network, by closed form.
+
+    `block` is the number of NPUs under one switch of a tier, `spread` the number of its switches over the same NPUs.
+    """
 
     nodes: tuple[int, ...]  # [T + 1] NPUs, then switches of each tier
     cables: tuple[int, ...]  # [T] cables below the switches of each tier
@@ -47,7 +54,7 @@ class Counts:
 
     @property
     def switches(self) -> int:
-        """The number of switches of all tiers."""
+        """The number of switches of all tiers together."""
         return sum(self.nodes[1:])
 
 
@@ -99,16 +106,19 @@ def clos(
     )
 
 
-def _ways_up(tier: Tier) -> int:
-    """Return the number of ways that a message has at a tier: switches above, and cables up to them and down again."""
+def _paths_up(tier: Tier) -> int:
+    """Return the number of equal paths from one tier up to the next: a switch, a cable up, and a cable down again for each."""
     return tier.up * tier.parallel**2
 
 
 def _route_fields(tiers: tuple[Tier, ...], counts: Counts, route: str) -> dict[str, Any]:
-    """Return the fields of a topology that follow from how messages take equal ways; sprayed ones keep symmetries."""
+    """Return the fields of a topology that depend on how messages take equal paths.
+
+    Sprayed messages keep the symmetries of the network, those of one path each do not.
+    """
     parts = lcm(*(prod(t.up for t in tiers[: i + 1]) * t.parallel for i, t in enumerate(tiers)))
-    number, way = partial(_count_ways, tiers, counts), partial(_way, tiers, counts)
-    fields = routed(route, partial(_route, tiers, counts), number, way, parts, prod(map(_ways_up, tiers)))
+    number, way = partial(_count_ways, tiers, counts), partial(_route_by_number, tiers, counts)
+    fields = routed(route, partial(_route, tiers, counts), number, way, parts, prod(map(_paths_up, tiers)))
     return fields | ({"symmetry": partial(_shifts, tiers, counts)} if route == "spray" else {})
 
 
@@ -124,10 +134,10 @@ def _shifts(tiers: tuple[Tier, ...], counts: Counts) -> list[I64]:
 
 
 def _count_ways(tiers: tuple[Tier, ...], counts: Counts, src: I64, dst: I64) -> I64:
-    """Return [P] the number of ways of each pair of NPUs."""
+    """Return [P] the number of equal shortest paths of each pair of NPUs."""
     found = np.ones_like(src)
     for level, tier in enumerate(tiers):
-        found *= np.where(src // counts.block[level] != dst // counts.block[level], _ways_up(tier), 1)
+        found *= np.where(src // counts.block[level] != dst // counts.block[level], _paths_up(tier), 1)
     return found
 
 
@@ -178,11 +188,11 @@ def _route(tiers: Sequence[Tier], counts: Counts, src: I64, dst: I64, key: I64) 
     return _climb(tiers, counts, src, dst, [mix(flow, np.full_like(src, level)) for level in range(len(tiers))])
 
 
-def _way(tiers: Sequence[Tier], counts: Counts, src: I64, dst: I64, way: I64) -> Routes:
-    """Return the route of each pair with the number `way` among its ways; consecutive ones part at the first tier."""
+def _route_by_number(tiers: Sequence[Tier], counts: Counts, src: I64, dst: I64, way: I64) -> Routes:
+    """Return the route of each pair along its path number `way`; paths of consecutive numbers part at the lowest tier."""
     picks = []
     for tier in tiers:
-        way, pick = np.divmod(way, _ways_up(tier))
+        way, pick = np.divmod(way, _paths_up(tier))
         picks.append(pick)
     return _climb(tiers, counts, src, dst, picks)
 

@@ -36,7 +36,7 @@ class Dimension:
 
     @property
     def reach(self) -> I64:
-        """The distance along the digit that each port's link goes, [ports], modulo the size."""
+        """[ports] the distance, along the digit of this dimension and modulo its size, at which the link of each port ends."""
         ups = (1, self.size - 1) if self.wiring == "cycle" else range(1, self.size)
         return np.array(ups[: self.ports], dtype=np.int64)
 
@@ -74,7 +74,7 @@ def grid(
 
 
 def _shifts(dims: tuple[int, ...]) -> list[I64]:
-    """Return the translations by one along each dimension."""
+    """Return, for each dimension, the permutation of nodes that moves each node by one along it."""
     return [shift((dims, axis)) for axis, size in enumerate(dims) if size > 1]
 
 

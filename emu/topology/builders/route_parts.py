@@ -26,11 +26,11 @@ def join(stages: Sequence[ArrayLike], virtual: Sequence[ArrayLike] | None = None
 
 
 def gather(n_pairs: int, pieces: Iterable[tuple[I64, ...]]) -> Routes:
-    """Return the routes of pairs from pieces of their walks, in order.
+    """Return the routes of pairs, put together from stretches of their walks in order.
 
     Args:
         n_pairs: The number of pairs.
-        pieces: The pair and the link of each hop, and possibly its virtual channel, as columns.
+        pieces: For each stretch, the pair and the link of each hop, and possibly its virtual channel, as columns.
     """
     pair, *each = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
     order = np.argsort(pair, kind="stable")
@@ -56,12 +56,12 @@ def pair(size: int, here: I64, there: I64) -> I64:
 
 
 def offsets(dims: Sequence[int], src: I64, dst: I64) -> list[I64]:
-    """Return the distance from one place to another up each dimension, modulo its size, [P] each.
+    """Return, for each dimension, [P] how far the second node of each pair is above the first, modulo the dimension's size.
 
     Args:
-        dims: The dimensions over which places are numbered in C order.
-        src: [P] the first place of each pair.
-        dst: [P] the second place of each pair.
+        dims: The sizes of the dimensions over which nodes are numbered in C order.
+        src: [P] the first node of each pair.
+        dst: [P] the second node of each pair.
     """
     digits = zip(*(np.unravel_index(end, dims) for end in (src, dst)), dims, strict=True)
     return [(there - here) % size for here, there, size in digits]
@@ -105,7 +105,7 @@ def between_npus(own: Router, otherwise: Router, n_npus: int) -> Router:
 
 
 def interleave(which: Bool, those: Routes, others: Routes) -> Routes:
-    """Return routes of pairs merged from two sets: pair by pair, the next of `those` if `which` is true, else of `others`.
+    """Return the routes of pairs: the next of `those` for each pair where `which` is true, else the next of `others`.
 
     If only one set has virtual channels, the hops of the other are on channel 0.
     """

@@ -25,7 +25,10 @@ from emu.topology.topology import Links, Router, Routes, Topology, check_link_co
 
 @dataclass(frozen=True)
 class SwitchAdding:
-    """The setting `adds`: whether some switches add data; `asked` leaves that to the software of a stack."""
+    """The setting `adds`: whether some switches of a topology add data.
+
+    `asked` leaves it to the software of a stack.
+    """
 
     adds: Annotated[str, one_of("asked", "yes", "no")] = "asked"
 
@@ -121,7 +124,7 @@ def star(name: str, n_npus: int, bandwidth_Bps: float, latency_fs: int) -> Topol
 
 
 def _shifts(n_npus: int) -> list[I64]:
-    """Return the symmetry that maps each NPU to the next one."""
+    """Return the permutation of NPUs that maps each to the next one, and the last to the first."""
     return [shift(((n_npus,), 0), ((1,), None))]
 
 

@@ -63,7 +63,7 @@ def _cable_count(described: TopologyDescription, links: Links) -> dict[str, int]
 
 
 def check_nodes(where: str, n_npus: int, n_nodes: int, dims: tuple[int, ...] = ()) -> None:
-    """Check the numbers of NPUs and nodes: at least one NPU, not too many nodes, and as many NPUs as `dims` has places.
+    """Check the numbers of NPUs and nodes: at least one NPU, not too many nodes, and as many NPUs as the grid `dims` has.
 
     Raises:
         InputError: One of these numbers is wrong.
@@ -82,7 +82,7 @@ def _check_rows(described: TopologyDescription) -> None:
     check_link_count(described.where, int(rows.count.sum()) * (1 if described.one_way else 2))
     own = np.flatnonzero(rows.a == rows.b)
     if len(own):
-        where, node = _at(described, int(own[0])), described.node(int(rows.a[own[0]]))
+        where, node = _entry_text(described, int(own[0])), described.node(int(rows.a[own[0]]))
         raise InputError(f"{where}: a link must join two nodes, got {node} twice")
     if described.repeats or not len(rows.a):
         return
@@ -93,13 +93,13 @@ def _check_rows(described: TopologyDescription) -> None:
         place = int(np.argmax(same))
         first, again = (int(order[p]) for p in (place, place + 1))
         ends = f"{described.node(int(rows.a[again]))} to {described.node(int(rows.b[again]))}"
-        where, before = _at(described, again), described.entry(int(rows.entry[first]))
+        where, before = _entry_text(described, again), described.entry(int(rows.entry[first]))
         mend = "for parallel cables give count"
         raise InputError(f"{where}: a link must be written once, got {ends} again, which is in {before}; {mend}")
 
 
-def _at(described: TopologyDescription, row: int) -> str:
-    """Return the beginning of a message about a row: the file and the entry."""
+def _entry_text(described: TopologyDescription, row: int) -> str:
+    """Return the beginning of a message about a cable: the file and the entry from which its row comes."""
     return f"{described.where}, {described.entry(int(described.rows.entry[row]))}"
 
 
@@ -166,7 +166,7 @@ def _router(described: TopologyDescription, links: Links, cost: I64 | None) -> t
 
 
 def _check_joined(described: TopologyDescription, ways: ShortestPaths) -> None:
-    """Check that there is a path from each NPU to every other NPU; the error says whether relaying NPUs would help."""
+    """Check that there is a path from each NPU to every other one; if not, the error says whether `npus_relay` would help."""
     found = find_unjoined(ways, described.n_npus)
     if found is None:
         return
@@ -178,7 +178,7 @@ def _check_joined(described: TopologyDescription, ways: ShortestPaths) -> None:
 
 
 def _find_uneven_paths(described: TopologyDescription, each: Iterable[ShortestPaths], cost: I64 | None) -> tuple[str, ...]:
-    """Return a sentence on pairs of NPUs whose equally short paths have different rates; empty if there are none.
+    """Return a sentence on the pairs of NPUs whose equally short paths have different bandwidths; nothing if there are none.
 
     If there are several routers, the one with the most such pairs is used.
     """

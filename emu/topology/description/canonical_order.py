@@ -38,7 +38,7 @@ class CableRows:
         """Return the rows of several tables of cables, one table after another.
 
         Args:
-            pieces: The tables. Each gives, for every field in the order of the class, a column, or one value for all its rows.
+            pieces: The tables. Each has, for every field of this class, a column, or one value for all its rows.
         """
         parts = [np.broadcast_arrays(*piece) for piece in ([np.empty(0, np.int64)] * 8, *pieces)]
         types: Iterable[Any] = (np.float64 if name == "bandwidth_Bps" else np.int64 for name in CableRows.__slots__)

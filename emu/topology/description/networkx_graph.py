@@ -95,7 +95,7 @@ def _nodes(graph: nx.Graph, where: str) -> NodeNames:
 
 
 def _row(a: str, b: str, given: Mapping[str, Any], where: str) -> ListedCable:
-    """Return the cable that one edge of a graph describes."""
+    """Return the cable that one edge of a graph describes, from node a to node b."""
     here = f"{where}, edge {a} to {b}"
     check_keys(given, _OF_EDGE, here, others=True)
     for key, example in (("bandwidth", "50GB/s"), ("latency", "500ns")):

@@ -61,7 +61,7 @@ BETWEEN: dict[str, Callable[[I64, I64], NodePairs]] = {
 
 
 def count_among(dims: tuple[int, ...], wirings: tuple[str, ...]) -> int:
-    """Return the number of pairs that `pairs_among` makes."""
+    """Return the number of pairs that `pairs_among` yields for a grid, without making them."""
     return sum(prod(dims) // size * AMONG[wiring][0](size) for size, wiring in zip(dims, wirings, strict=True))
 
 
@@ -119,14 +119,14 @@ class _Line:
 
     @property
     def n_rows(self) -> int:
-        """The number of pairs of nodes that the rule joins."""
+        """The number of pairs of nodes that this entry of `links` joins."""
         if len(self.sides) == 1:
             return count_among(self.dims, self.wirings)
         return count_between(len(self.sides[0]), len(self.sides[1]), self.wirings[0], self.where)
 
     @property
     def tiers(self) -> tuple[str, ...]:
-        """The tiers of the entry: one, or one for each dimension."""
+        """The names of the tiers of links of this entry: one, or one for each dimension of a grid."""
         several = len(self.sides) == 1 and len(self.dims) > 1
         return tuple(f"{self.tier} dimension {axis}" for axis in range(len(self.dims))) if several else (self.tier,)
 

@@ -123,15 +123,15 @@ def read_csv(path: Path, where: str) -> TopologyDescription:
         lines = [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader]
     except (csv.Error, UnicodeDecodeError) as error:
         raise InputError(f"{where}: no CSV: {error}") from None
-    places = _places(lines[0][1] if lines else [], f"{where}, line 1")
+    places = _column_indices(lines[0][1] if lines else [], f"{where}, line 1")
     lines = [(line, cells) for line, cells in lines[1:] if any(cells)]
     listed = [_row(cells, places, f"{where}, line {line}") for line, cells in lines]
     named = by_name((name for row in listed for name in row[:2]), where)
     return description_of(where, listed, named, lambda row: f"line {lines[row][0]}")
 
 
-def _places(head: list[str], where: str) -> dict[str, int]:
-    """Return the index of each column."""
+def _column_indices(head: list[str], where: str) -> dict[str, int]:
+    """Return the index of each column by its name, from the first line of a CSV file."""
     check_keys(filter(None, head), _NEEDED + _OPTIONAL, where)
     if len(set(head)) != len(head) or not set(_NEEDED) <= set(head):
         raise must_be(where, "the head", f"{','.join(_NEEDED)}, and count, tier and cost if you like", ",".join(head))
@@ -168,7 +168,11 @@ READERS: dict[str, Callable[[Path, str], TopologyDescription]] = {
 
 
 def is_file(text: str) -> bool:
-    """Return whether a text that names a topology names a file."""
+    """Return whether the text that names a topology names a file rather than a topology of the catalogue.
+
+    It does if it ends, before or after the first colon, in a suffix of such files, or if it has another suffix and a file of
+    that name exists.
+    """
     named = any(Path(word).suffix.lower() in READERS for word in (text, text.partition(":")[0]))
     return named or (Path(text).suffix != "" and Path(text).is_file())
 

@@ -20,7 +20,10 @@ _MOST_COST = 2**16 - 1  # largest cost of a link, as in OSPF
 
 
 class RoutingSettings(NamedTuple):
-    """The settings of routing in a description of a topology."""
+    """The settings by which a described topology is routed.
+
+    They are its dims, whether routes follow the dims in order, and whether NPUs relay messages for others.
+    """
 
     dims: tuple[int, ...] = ()
     by_dimension: bool = False

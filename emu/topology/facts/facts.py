@@ -10,7 +10,7 @@ from itertools import pairwise, permutations
 
 import numpy as np
 
-from emu.arrays import F64, I64, Bool, column, spread
+from emu.arrays import F64, I64, Bool, column, even_sample
 from emu.errors import InputError, must_be
 from emu.topology.builders.route_parts import mix
 from emu.topology.facts.flow import Arcs, least_cut
@@ -70,7 +70,7 @@ _NPUS, _KEYS = 64, 4  # how many NPUs and keys are tried
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The figures of a topology, computed from its links."""
+    """The numbers that a report has of a topology, computed from its links: diameter, bisection, degree and more."""
 
     npus: int
     switches: int
@@ -85,7 +85,7 @@ class Summary:
 
 
 def summary(topology: Topology) -> Summary:
-    """Return the figures of a topology."""
+    """Return the numbers that a report has of a topology, computed from its links."""
     links, n = topology.links, topology.n_npus
     degree = np.bincount(links.src, minlength=n)[:n]
     injection = np.bincount(links.src, weights=links.bandwidth_Bps, minlength=n)[:n]
@@ -113,7 +113,7 @@ def diameter(topology: Topology) -> tuple[int | None, bool]:
     n, n_links = topology.n_npus, max(1, len(topology.links))
     if n_links * (n // 64 + 1) > _EXACT_WORK:
         ways = _all_shortest(topology)
-        farthest = [_hops_to(ways, target)[:n] for target in spread(n, 64)]
+        farthest = [_hops_to(ways, target)[:n] for target in even_sample(n, 64)]
         return (None, True) if min(hops.min() for hops in farthest) < 0 else (int(max(hops.max() for hops in farthest)), False)
     size, farthest_yet = 64 * max(1, _CHUNK_WORK // n_links), 0
     for first in range(0, n, size):
@@ -164,7 +164,7 @@ def paths(topology: Topology) -> tuple[int, int]:
     The pairs are all NPUs to at most 16 of them, fewer where there are many links. Parallel links make different paths.
     """
     n, most, fewest, farthest, ways = topology.n_npus, 0.0, 0.0, 0, _all_shortest(topology)
-    for target in spread(n, max(1, min(16, _CHUNK_WORK // max(1, len(topology.links))))):
+    for target in even_sample(n, max(1, min(16, _CHUNK_WORK // max(1, len(topology.links))))):
         hops = _hops_to(ways, target)
         count, reach = _paths_to(topology, hops)[:n], int(hops[:n].max())
         least = float(count[hops[:n] == reach].min())
@@ -222,10 +222,10 @@ def _floor(topology: Topology, low: Bool) -> float:
 
 
 def halvings(n: int, dims: tuple[int, ...]) -> Iterator[tuple[str, Bool]]:
-    """Yield ways to halve n NPUs: a name, and [n] whether each NPU is in the half with n // 2 NPUs.
+    """Yield cuts of n NPUs into halves: a name, and [n] whether each NPU is in the half with n // 2 NPUs.
 
-    A dimension of even size is cut at its middle. The middle place of an odd dimension is itself cut along another dimension,
-    in either direction; the halves then differ by one NPU at most.
+    A dimension of even size is cut at its middle. In an odd dimension the NPUs in the middle are themselves cut along another
+    dimension, in either direction; the halves then differ by one NPU at most.
     """
     axes = [axis for axis, size in enumerate(dims) if size > 1]
     if len(axes) < 2:
@@ -293,7 +293,7 @@ def some_pairs(topology: Topology) -> tuple[I64, I64]:
     From each NPU of a sample, a pair goes to the next NPU, to one a third of all NPUs away, and to one half of all away.
     """
     n = topology.n_npus
-    src = spread(n, _NPUS)
+    src = even_sample(n, _NPUS)
     far = np.unique(np.array([1, n // 3, n // 2]))
     away = far[far % n > 0]
     return np.tile(src, len(away)), np.add.outer(away, src).ravel() % n

@@ -17,7 +17,7 @@ _AS_FAST = 1 - 1e-9  # share of the fastest port's rate from which a port counts
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Hosts:
-    """The hosts of a topology, and the bandwidth of its NPUs' ports at the rate of the wires."""
+    """The hosts of a topology: the host of each node, and the bandwidths out of it over its fastest and its other ports."""
 
     of: I64  # [n] host of each node
     within_Bps: F64  # [n] bandwidth out of a node over its fastest ports
@@ -26,7 +26,7 @@ class Hosts:
 
 @cached_by_topology(1)
 def hosts_of(topology: Topology) -> Hosts:
-    """Return the hosts of a topology."""
+    """Return the hosts of a topology: the sets of NPUs that stay joined if each keeps only its fastest ports."""
     links, n = topology.links, topology.n_nodes
     ports = _ports(topology)
     fast = ports >= _AS_FAST * ports.max(axis=1, keepdims=True)

@@ -52,7 +52,7 @@ def direct_notices(topology: Topology, cable: tuple[int, int], handling_fs: int)
         cable: The two nodes that the links of the cable join.
         handling_fs: Ticks in which a node acts on a notice.
     """
-    told, left = _told(topology, cable), _without(topology, cable)
+    told, left = _npus_to_notify(topology, cable), _without(topology, cable)
     routes = [left.router(np.full_like(told, end), told, np.zeros_like(told)) for end in cable]
     took_fs = [np.add.reduceat(np.append(left.links.latency_fs[of.link], 0), of.start[:-1]) for of in routes]
     delays = np.stack([np.where(of.hops > 0, took, np.inf) for of, took in zip(routes, took_fs, strict=True)])  # inf: cut off
@@ -64,7 +64,7 @@ def direct_notices(topology: Topology, cable: tuple[int, int], handling_fs: int)
 
 def flooded_notices(topology: Topology, cable: tuple[int, int], handling_fs: int) -> Notices:
     """Return the notices of a failed cable that nodes flood hop by hop; see `direct_notices` for the arguments."""
-    told, left = _told(topology, cable), _without(topology, cable)
+    told, left = _npus_to_notify(topology, cable), _without(topology, cable)
     heard_fs = _hop_by_hop(left, cable, handling_fs)
     pairs = np.unique(np.stack((left.links.src, left.links.dst)), axis=1)
     acting = int(np.isfinite(heard_fs).sum()) - len(cable)
@@ -72,13 +72,13 @@ def flooded_notices(topology: Topology, cable: tuple[int, int], handling_fs: int
     return Notices(int(heard_fs[told].max(initial=0)), sent, acting)
 
 
-def _told(topology: Topology, cable: tuple[int, int]) -> I64:
-    """Return the NPUs, beside the ends of the cable, whose paths change."""
+def _npus_to_notify(topology: Topology, cable: tuple[int, int]) -> I64:
+    """Return the NPUs, other than the ends of a cable, that must be told of its failure because their paths change."""
     return column(np.setdiff1d(hearers(topology, cable), cable), np.int64)
 
 
 def _without(topology: Topology, cable: tuple[int, int]) -> Topology:
-    """Return the topology without a cable."""
+    """Return the topology without both directions of a cable."""
     return remove_parts(topology, links=rows_of(topology, [(min(cable), max(cable))]))
 
 

@@ -19,7 +19,10 @@ _MOST_LINKS = 62  # out of an NPU: a bit for each
 
 
 class TableSize(NamedTuple):
-    """The entries of an NPU's routing table."""
+    """The number of entries of an NPU's routing table.
+
+    `flat` has one entry for each other NPU, `structured` one for each segment of NPUs that are reached by the same links.
+    """
 
     flat: int  # an entry for each other NPU
     structured: int  # an entry for each segment to which the NPU sends by the same links; the order of digits with fewest
@@ -58,10 +61,10 @@ def _first_links(topology: Topology, npu: int) -> I64:
 
 
 def _entries(first: I64, own: tuple[int, ...]) -> int:
-    """Return the number of entries for the segment with the NPU: those of its other parts, and of the NPU's own part.
+    """Return the number of entries for the segment in which the NPU itself is, level by level.
 
     Args:
-        first: [sizes of the digits that are left] the links by which the NPU sends to each destination.
+        first: [sizes of the digits that are left] the link by which the NPU sends to each destination of the segment.
         own: The digits of the NPU that are left.
     """
     if not own:

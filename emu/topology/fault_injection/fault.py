@@ -29,7 +29,11 @@ _SHAPE = (
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault: a part of the machine, or a rank, that fails or slows down for some steps or some time."""
+    """A fault: a part of the machine (a link, switch, NPU, NIC or rank) that fails or slows down for some steps or some time.
+
+    `at` are the numbers that name the part; `first` and `last` are steps, or ticks if `timed`; `share` is the speed that is
+    left.
+    """
 
     part: str  # one of PARTS
     at: tuple[int, ...]  # number of the part; for a link, the numbers of its two nodes
@@ -47,7 +51,7 @@ class Fault:
 
     @property
     def what(self) -> str:
-        """The part in words, such as `link 3-7`."""
+        """The failed part as text, such as `link 3-7` or `npu 5`."""
         return f"{self.part} {'-'.join(map(str, self.at))}"
 
     @property
@@ -149,7 +153,7 @@ def nic_of(topology: Topology, npu: int) -> tuple[tuple[int, int], ...]:
     links = topology.links
     out = np.flatnonzero((links.src == npu) & (links.dst >= topology.n_npus))
     if not len(out):
-        near = ", ".join(f"link {npu}-{node}" for node in _near(topology, npu)[:1].tolist())
+        near = ", ".join(f"link {npu}-{node}" for node in _neighbours(topology, npu)[:1].tolist())
         mend = f"name a link of it, such as {near}" if near else "name another"
         raise InputError(f"fault: NPU {npu} of {topology.name} has no NIC, as no switch joins it; {mend}")
     far = out[links.dimension[out] == links.dimension[out].max()]
@@ -222,13 +226,13 @@ def _check_link(fault: Fault, topology: Topology) -> None:
     a, b = fault.at
     for node in fault.at:
         _check_range(fault, topology, node, 0, topology.n_nodes, "a node")
-    near = _near(topology, a)
+    near = _neighbours(topology, a)
     if b in near:
         return
     if not len(near):
-        raise InputError(f"fault: {fault.what} of {topology.name} is not there, as no link leads from {topology.call(a)}")
+        raise InputError(f"fault: {fault.what} of {topology.name} is not there, as no link leads from {topology.node_name(a)}")
     nearest = int(near[np.argmin(np.abs(near - b))])
-    what = f"a link of {topology.name}; {topology.call(a)} has links to {_list_numbers(near)}"
+    what = f"a link of {topology.name}; {topology.node_name(a)} has links to {_list_numbers(near)}"
     raise must_be("fault", f"the link of {str(fault)!r}", what, f"{a}-{b}", f"take {a}-{nearest}, the nearest")
 
 
@@ -249,13 +253,13 @@ def _check_range(fault: Fault, topology: Topology, number: int, low: int, end: i
         raise must_be("fault", f"{what} of {str(fault)!r}", f"{low}..{end - 1} of {of}", number, f"take {nearest}, the nearest")
 
 
-def _near(topology: Topology, node: int) -> I64:
-    """Return the nodes that a node has a link to, or from."""
+def _neighbours(topology: Topology, node: int) -> I64:
+    """Return the nodes that have a link to or from this node."""
     links = topology.links
     return column(np.unique(np.concatenate((links.dst[links.src == node], links.src[links.dst == node]))), np.int64)
 
 
 def _list_numbers(numbers: Sequence[int] | I64) -> str:
-    """Return numbers in words; of more than eight only the first two and the last."""
+    """Return numbers as text; of more than eight only the first two and the last."""
     words = [str(int(number)) for number in numbers]
     return ", ".join(words) if len(words) <= 8 else f"{words[0]}, {words[1]}, ... {words[-1]}"

@@ -40,7 +40,7 @@ def read_faults(words: Iterable[str]) -> tuple[str, ...]:
     Raises:
         InputError: A file cannot be read or has other content, or a text is no fault.
     """
-    found = [text for word in words for text in (_of_file(word) if word.endswith(".toml") else [word])]
+    found = [text for word in words for text in (_faults_of_file(word) if word.endswith(".toml") else [word])]
     for text in found:
         if _is_drawn(text):
             _rates(text)
@@ -49,8 +49,8 @@ def read_faults(words: Iterable[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _of_file(name: str) -> list[str]:
-    """Return the texts of faults in a TOML file."""
+def _faults_of_file(name: str) -> list[str]:
+    """Return the texts of the faults that a TOML file has."""
     table = load_toml(Path(name), "fault", name)
     for key in table:
         if key != "faults":
@@ -163,7 +163,10 @@ def _rates(text: str) -> dict[str, float]:
 
 
 def _number(name: str, value: str, text: str) -> float:
-    """Return the value of one word of random faults: ticks for `every`, a whole number, or a share of 0 to 1."""
+    """Return the value of one setting of random faults.
+
+    `every` is in ticks, `repair`, `steps` and `seed` are whole numbers, and the others are shares from 0 to 1.
+    """
     if name == "every":
         every_fs = parse_time(value, f"fault: every of {text!r}")
         if not every_fs:
@@ -199,12 +202,12 @@ def _draw_faults(rates: dict[str, float], topology: Topology, ranks: int, steps:
             hit = np.flatnonzero(draw.random(len(parts[kind])) < rates[kind])
             for at in (parts[kind][i] for i in hit.tolist()):
                 if until.get((kind, at), 0) < step:
-                    fault = _of_kind(kind, at, step, rates, draw)
+                    fault = _random_fault(kind, at, step, rates, draw)
                     until[kind, at] = steps if fault.last is None else fault.last
-                    yield _at_time(fault, rates["every"], draw.random()) if "every" in rates else fault
+                    yield _fault_at_time(fault, rates["every"], draw.random()) if "every" in rates else fault
 
 
-def _at_time(fault: Fault, every_fs: float, share: float) -> Fault:
+def _fault_at_time(fault: Fault, every_fs: float, share: float) -> Fault:
     """Return the fault of a step as a fault at a time.
 
     Args:
@@ -217,8 +220,8 @@ def _at_time(fault: Fault, every_fs: float, share: float) -> Fault:
     return replace(fault, first=first, last=last, timed=True)
 
 
-def _of_kind(kind: str, at: tuple[int, ...], step: int, rates: dict[str, float], draw: np.random.Generator) -> Fault:
-    """Return a random fault of a part that begins at a step.
+def _random_fault(kind: str, at: tuple[int, ...], step: int, rates: dict[str, float], draw: np.random.Generator) -> Fault:
+    """Return a random fault of a part (a link, a NIC or a rank) that begins at a step.
 
     The part fails, or is slow with a share that is drawn. The fault ends with a repair if the rates have one.
 

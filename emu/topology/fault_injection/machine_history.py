@@ -29,7 +29,7 @@ from emu.units import MAX_TICKS
 
 @dataclass(frozen=True, eq=False, slots=True)
 class MachineMoment:
-    """The state of a machine from one tick on."""
+    """The state of a machine from one tick until its next change: its parts, the NPUs of ranks, and their speeds."""
 
     time_fs: int
     found: MachineState  # the machine whose routes messages take; it does not include slower parts
@@ -125,7 +125,7 @@ class MachineHistory:
         self._out, self._could, self._stops, self._mended = found.broken.nodes, found, "", (ready_fs, took_fs, told)
 
     def _after_reaction(self) -> MachineState:
-        """Return the machine after its system's reaction to the failed parts of the present.
+        """Return the machine with the failed parts of now, after its system has reacted to them.
 
         Raises:
             InputError: See `machine_state`.

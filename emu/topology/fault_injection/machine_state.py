@@ -17,7 +17,7 @@ from emu.errors import InputError
 from emu.topology.fault_injection.fault import Fault, nic_of
 from emu.topology.placement import without
 from emu.topology.removal import remove_parts
-from emu.topology.topology import FailedParts, Repair, Topology
+from emu.topology.topology import FailedParts, Reaction, Topology
 
 _SHOWN = 3  # NPUs that a message lists
 WHOLE = FailedParts()
@@ -35,9 +35,9 @@ def isolated_npus(topology: Topology, left: Topology, of: I64, ranks: int) -> tu
         of: [nodes of left] the node of the whole machine that each node is.
         ranks: The number of ranks of the job.
     """
-    part, placed = _parts(left, ranks)
+    part, placed = _components(left, ranks)
     own = np.unique(part[placed])
-    if len(own) == 1 or len(np.unique(np.take(*_parts(topology, ranks)))) > 1:
+    if len(own) == 1 or len(np.unique(np.take(*_components(topology, ranks)))) > 1:
         return ()
     npus, nodes = (np.bincount(part[:count], minlength=left.n_nodes)[own] for count in (left.n_npus, left.n_nodes))
     largest = own[np.lexsort((own, -nodes, -npus))[0]]
@@ -46,19 +46,22 @@ def isolated_npus(topology: Topology, left: Topology, of: I64, ranks: int) -> tu
 
 def isolation_words(topology: Topology, npus: Sequence[int]) -> str:
     """Return a clause that says which NPUs are cut off, for messages."""
-    what = ", ".join(map(topology.call, npus)) if len(npus) <= _SHOWN else f"{len(npus)} NPUs"
+    what = ", ".join(map(topology.node_name, npus)) if len(npus) <= _SHOWN else f"{len(npus)} NPUs"
     are, them = ("is", "it") if len(npus) == 1 else ("are", "them")
     return f"{what} {are} cut off, as no links join {them} to the others"
 
 
-def _parts(topology: Topology, ranks: int) -> tuple[I64, I64]:
-    """Return the part that links join each node to, and the NPU of each rank."""
+def _components(topology: Topology, ranks: int) -> tuple[I64, I64]:
+    """Return, for each node, the number of the connected component that it is in, and the NPU of each rank."""
     return components(topology.n_nodes, topology.links.src, topology.links.dst), topology.place(ranks)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class MachineState:
-    """A machine after its system has reacted to the faults of a moment, with the NPUs of a job on it."""
+    """A machine after its system has reacted to the faults of a moment, with the NPUs of a job on it.
+
+    `of` and `npus` are numbers of nodes in the whole machine; `took_fs` and `told` are the time and a text of the reaction.
+    """
 
     topology: Topology  # its first NPUs, in its own order, have the ranks
     broken: FailedParts  # the failed parts
@@ -98,28 +101,28 @@ def machine_state(topology: Topology, faults: Sequence[Fault], ranks: int, was: 
 
 def _set_up(topology: Topology, broken: FailedParts, faults: Sequence[Fault], ranks: int, was: FailedParts) -> MachineState:
     """Return the machine after its system has reacted to failed parts, with the ranks placed on NPUs that work."""
-    mended = _repair(topology, broken, ranks, was)
-    of = column(np.arange(topology.n_nodes) if mended.of is None else mended.of, np.int64)
-    found = _slowed(mended.topology, _slow_links(topology, faults), of)
+    reaction = _reaction(topology, broken, ranks, was)
+    of = column(np.arange(topology.n_nodes) if reaction.of is None else reaction.of, np.int64)
+    found = _slowed(reaction.topology, _slow_links(topology, faults), of)
     lost = np.flatnonzero(np.isin(of[: found.n_npus], [node for node in broken.nodes if node < topology.n_npus]))
     placed = found.place(ranks, lost)
     if len(lost):
         idle = np.setdiff1d(np.arange(found.n_npus), np.concatenate((placed, lost)))
         found = replace(found, placer=partial(without, np.concatenate((placed, idle))))
     npus = column(of[placed], np.int64)
-    return MachineState(found, broken, mended.took_fs, mended.told, of, npus, speeds(npus, faults))
+    return MachineState(found, broken, reaction.took_fs, reaction.told, of, npus, speeds(npus, faults))
 
 
-def _repair(topology: Topology, broken: FailedParts, ranks: int, was: FailedParts) -> Repair:
+def _reaction(topology: Topology, broken: FailedParts, ranks: int, was: FailedParts) -> Reaction:
     """Return the system's reaction to failed parts; if all parts work again, that is the original topology."""
     if broken == was == WHOLE:
-        return Repair(topology, 0, "")
-    found = (topology.mender or detour)(topology, broken, ranks, was)
+        return Reaction(topology, 0, "")
+    found = (topology.fault_handler or detour)(topology, broken, ranks, was)
     return found if broken != WHOLE else replace(found, topology=topology, of=None)
 
 
 def speeds(npus: I64, faults: Sequence[Fault]) -> F64:
-    """Return the share of its full speed at which each of `npus` computes; of several faults, the slowest counts."""
+    """Return the share of full speed at which each of the NPUs `npus` computes; of several faults, the slowest counts."""
     slow: dict[int, float] = {}
     for fault in faults:
         if fault.part == "npu" and fault.share:
@@ -155,12 +158,12 @@ def failed_parts(topology: Topology, faults: Sequence[Fault]) -> FailedParts:
 
 
 def total_faults(faults: Sequence[Fault]) -> list[Fault]:
-    """Return the faults that leave nothing of a part of the machine."""
+    """Return the faults that stop a node or link altogether, and not the ones that only slow it."""
     return [fault for fault in faults if not fault.share and fault.part != "rank"]
 
 
 def _broken(nodes: Iterable[int], cables: Iterable[tuple[int, int]]) -> FailedParts:
-    """Return failed parts in a normal form, without the cables of failed nodes."""
+    """Return the failed nodes and cables in ascending order, without the cables of failed nodes."""
     nodes = set(nodes)
     return FailedParts(tuple(sorted(nodes)), tuple(sorted({pair for pair in cables if not nodes & set(pair)})))
 
@@ -172,10 +175,10 @@ def _cables_of(topology: Topology, fault: Fault) -> list[tuple[int, int]]:
     return list(nic_of(topology, fault.at[0])) if fault.part == "nic" else []
 
 
-def detour(topology: Topology, broken: FailedParts, ranks: int, was: FailedParts = WHOLE) -> Repair:
+def detour(topology: Topology, broken: FailedParts, ranks: int, was: FailedParts = WHOLE) -> Reaction:
     """Return the default reaction to failed parts: other routes that avoid them (`remove_parts`)."""
     told = "routes lead round it; no source says how long that takes: 0 s"
-    return Repair(remove_parts(topology, nodes=broken.nodes, links=rows_of(topology, broken.cables)), 0, told)
+    return Reaction(remove_parts(topology, nodes=broken.nodes, links=rows_of(topology, broken.cables)), 0, told)
 
 
 def rows_of(topology: Topology, cables: Sequence[tuple[int, int]]) -> I64:
@@ -234,11 +237,13 @@ def repair_action(topology: Topology, before: Sequence[Fault], now: Sequence[Fau
 
 
 def reaction(was: FailedParts, found: MachineState) -> tuple[int, str]:
-    """Return the ticks and the words of a system's reaction that has led to a machine; (0, ""): the same parts have failed.
+    """Return how long a system took to react to failed parts, in ticks, and a sentence on it.
+
+    If the same parts have failed as before, they are 0 and "".
 
     Args:
         was: The parts that had failed before, to which the system had reacted.
-        found: The machine after its reaction to what changed since then.
+        found: The machine after the reaction to the parts that have failed now.
     """
     if found.broken == was:
         return 0, ""
@@ -254,7 +259,7 @@ def events_of(before: Sequence[Fault], now: Sequence[Fault]) -> tuple[str, ...]:
 
 
 def states_of(faults: Sequence[Fault]) -> tuple[str, ...]:
-    """Return the state of each part that is not whole, in words."""
+    """Return, for each part (such as a link or a rank) that is not whole, a text such as `link 3-7 is down`."""
     return tuple(fault.state for fault in _worst(faults).values())
 
 
@@ -282,7 +287,7 @@ class RankLoss(NamedTuple):
     then: str = ""  # what follows
 
     def __str__(self) -> str:
-        """Return the loss in words."""
+        """Return a text with the step and the cause of the loss, and with what follows."""
         return f"step {self.step}: {self.why}" + (f", and {self.then}" if self.then else "")
 
 

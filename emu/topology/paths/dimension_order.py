@@ -21,7 +21,10 @@ DimensionPaths = tuple[ShortestPaths, I64]  # over the links of one dimension; t
 
 @dataclass(frozen=True, eq=False, slots=True)
 class DimensionOrderRouter:
-    """A router that corrects one dimension after another, the last dimension first."""
+    """A router that corrects the digits of a grid one after another, the last dimension first.
+
+    `walks` are the paths within each dimension, `anyhow` shortest paths to and from switches.
+    """
 
     dims: tuple[int, ...]
     walks: tuple[DimensionPaths, ...]  # paths of each dimension
@@ -32,11 +35,11 @@ class DimensionOrderRouter:
         n_npus = int(np.prod(self.dims))
         among = (src < n_npus) & (dst < n_npus)
         here = np.where(among, src, dst)
-        pieces = [_piece(self.anyhow, np.flatnonzero(~among), src, dst, key)]
+        pieces = [_hops_along_dimension(self.anyhow, np.flatnonzero(~among), src, dst, key)]
         for axis in reversed(range(len(self.dims))):
             size, stride = self.dims[axis], _stride(self.dims, axis)
             there = np.where(among, here + (dst // stride % size - here // stride % size) * stride, here)
-            pieces.append(_piece(self.walks[axis], np.flatnonzero(here != there), here, there, key))
+            pieces.append(_hops_along_dimension(self.walks[axis], np.flatnonzero(here != there), here, there, key))
             here = there
         return gather(len(src), pieces)
 
@@ -79,7 +82,7 @@ def by_dimension(
 
 
 def _axes(name: str, links: Links, dims: tuple[int, ...], n_nodes: int, node: Callable[[int], str]) -> I64:
-    """Return [L] the dimension of each link."""
+    """Return [L] the dimension of the grid along which each link goes."""
     n_npus = int(np.prod(dims))
     low, high = _digit_ranges(links, dims, n_nodes)
     together = _clusters(links, n_npus, n_nodes)
@@ -142,7 +145,7 @@ def _stride(dims: tuple[int, ...], axis: int) -> int:
     return int(np.prod(dims[axis + 1 :], dtype=np.int64))
 
 
-def _piece(walk: DimensionPaths, pair: I64, here: I64, there: I64, key: I64) -> tuple[I64, I64]:
+def _hops_along_dimension(walk: DimensionPaths, pair: I64, here: I64, there: I64, key: I64) -> tuple[I64, I64]:
     """Return the pair [H] and the link [H] of each hop of the given pairs within one dimension."""
     ways, number = walk
     found = ways(here[pair], there[pair], key[pair])

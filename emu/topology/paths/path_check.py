@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from emu.arrays import F64, I64, Bool, spread
+from emu.arrays import F64, I64, Bool, even_sample
 from emu.topology.paths.shortest_paths import UNREACHED, ShortestPaths
 from emu.topology.topology import Routes
 
@@ -25,7 +25,7 @@ _WORK = 2**24  # destinations times links or nodes in all, where a sample is eno
 
 @dataclass(frozen=True, slots=True)
 class UnevenPaths:
-    """The pairs of NPUs whose paths of equal cost differ in rate."""
+    """The pairs of NPUs whose paths of equal cost differ in bandwidth: how many of the checked pairs, and the first of them."""
 
     pairs: int
     of: int  # pairs that were checked
@@ -57,7 +57,7 @@ def find_uneven(ways: ShortestPaths, n_npus: int) -> UnevenPaths | None:
     if len(np.unique(ways.links.bandwidth_Bps)) < 2:
         return None
     most = max(1, _WORK // max(len(ways.links), len(ways.passes)))
-    asked = spread(n_npus, most)
+    asked = even_sample(n_npus, most)
     count, first = 0, None
     for targets in _chunks(ways, asked):
         slow, fast = (rates[:, :n_npus] for rates in _slowest_and_fastest(ways, targets))

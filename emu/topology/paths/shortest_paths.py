@@ -111,7 +111,7 @@ class ShortestPaths:
         return self.walked.of(digest((src, dst, key)), lambda: self._routes(src, dst, key))
 
     def _routes(self, src: I64, dst: I64, key: I64) -> Routes:
-        """Return what a call returns, worked out anew."""
+        """Return the best path of each pair without a look into the cache."""
         targets, row = np.unique(dst, return_inverse=True)
         size = max(1, _CHUNK_WORK // max(1, len(self.links), len(self.passes)))
         walked = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]  # pair and link
@@ -128,7 +128,7 @@ class ShortestPaths:
         return replace(self, links=turned, out=self.into, into=self.out)
 
     def _kept_grades(self, targets: I64) -> I64:
-        """Return the result of `grades` from a cache, because a step often has the same targets."""
+        """Return the result of `grades` for these targets from a cache, because a step often has the same targets."""
         new = np.array([target for target in targets.tolist() if target not in self.kept], np.int64)
         if (len(self.kept) + len(new)) * len(self.passes) > _KEPT:
             return self.grades(targets)
@@ -239,7 +239,7 @@ _MOST_UNTAKEN = 8  # number of paths that are listed although no channel takes t
 
 @dataclass(frozen=True, slots=True)
 class PairPath:
-    """One path from a node to another."""
+    """A path from one node to another: its nodes and links, and the channels that take it with their share of the bytes."""
 
     nodes: tuple[int, ...]  # [H + 1] nodes in order
     links: tuple[int, ...]  # [H] links in order
@@ -280,7 +280,7 @@ def _path(topology: Topology, src: int, links: tuple[int, ...], channels: tuple[
 
 
 def _cheapest(topology: Topology, src: int, dst: int) -> Iterator[tuple[int, ...]]:
-    """Return an iterator over the links of every path of least cost, whatever its rate."""
+    """Return an iterator over all paths of least cost, each as its links, whatever their bandwidth."""
     cost = np.ones(len(topology.links)) if topology.cost is None else topology.cost
     ways = shortest(topology.links, topology.n_nodes, topology.passes, cost)
     grades = ways.grades(np.array([dst]))

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from emu.arrays import I32, I64, Bool, column, ramps, spread
+from emu.arrays import I32, I64, Bool, column, even_sample, ramps
 from emu.errors import InputError, SplitError, must_be
 from emu.topology.builders.route_parts import interleave, take_turns
 from emu.topology.topology import Router, Routes, Spray, Topology
@@ -28,7 +28,10 @@ _SPARE_PARTS = 2**20  # the most for numbers of ways that no sample has shown: s
 
 
 class Crossings(NamedTuple):
-    """The links that the messages of each pair cross, over one way or over several."""
+    """The links that the messages of each pair cross, on one path or on several.
+
+    `weight` is the number of parts of a message on each link.
+    """
 
     start: I64  # [P + 1] where the hops of each pair begin
     link: I32  # [H] each link of a pair once
@@ -65,7 +68,7 @@ def _chunks(topology: Topology, spray: Spray, src: I64, dst: I64, key: I64) -> I
     size, total = max(1, _TOGETHER // spray.most), 0
     for first in range(0, len(src), size):
         some = slice(first, first + size)
-        counts, ways = _ways(topology, spray, src[some], dst[some], key[some])
+        counts, ways = _equal_paths(topology, spray, src[some], dst[some], key[some])
         found = _shares(topology, spray.parts, counts, ways)
         total += len(found[1])
         if total > _MOST_HOPS:
@@ -76,8 +79,8 @@ def _chunks(topology: Topology, spray: Spray, src: I64, dst: I64, key: I64) -> I
         yield found
 
 
-def _ways(topology: Topology, spray: Spray, src: I64, dst: I64, key: I64) -> tuple[I64, Routes]:
-    """Return [P] the number of ways of each pair, and the route of each way."""
+def _equal_paths(topology: Topology, spray: Spray, src: I64, dst: I64, key: I64) -> tuple[I64, Routes]:
+    """Return [P] the number of equal paths of each pair, and the routes of all these paths."""
     npus: Bool = np.maximum(src, dst) < topology.n_npus
     topology.routes(src[npus], dst[npus], key[npus])  # only to refuse pairs that nothing joins
     counts, ways = spray.ways(src[npus], dst[npus])
@@ -89,7 +92,7 @@ def _ways(topology: Topology, spray: Spray, src: I64, dst: I64, key: I64) -> tup
 
 
 def _shares(topology: Topology, parts: int, counts: I64, ways: Routes) -> tuple[I64, I64, I64, I64]:
-    """Return what `_chunks` yields, from the number of ways of each pair and the routes of the ways."""
+    """Return the columns that `_chunks` yields: hops, links, weights, latencies."""
     n_links, of_way = len(topology.links), np.repeat(np.arange(len(counts)), counts)
     pair, times = np.unique(np.repeat(of_way, ways.hops) * n_links + ways.link, return_counts=True)
     pair, link = np.divmod(pair, n_links)
@@ -103,7 +106,7 @@ def _shares(topology: Topology, parts: int, counts: I64, ways: Routes) -> tuple[
 
 
 def _longest(topology: Topology, counts: I64, ways: Routes) -> I64:
-    """Return [P] the latency of the longest way of each pair in ticks, from the number of ways and the route of each."""
+    """Return [P] the latency, in ticks, of the longest of each pair's paths, from their number and their routes."""
     if not len(counts):
         return counts
     of_hop, first = topology.links.latency_fs[ways.link], ways.start[:-1]
@@ -147,7 +150,7 @@ def routed(rule: str, by_hash: Router, count: Callable[[I64, I64], I64], way: Ro
 
 
 def _in_turn(count: Callable[[I64, I64], I64], way: Router, src: I64, dst: I64, key: I64) -> Routes:
-    """Return the routes of pairs, whose channels take the ways of their pair in turn; a hash says which comes first."""
+    """Return the routes of pairs if the channels of a pair take its equal paths in turn, beginning with the one of a hash."""
     return way(src, dst, take_turns(key, src, dst) % count(src, dst))
 
 
@@ -165,20 +168,20 @@ def without_links(topology: Topology, spray: Spray, dead: Bool, number: I64, det
     """
 
     def ways(src: I64, dst: I64) -> tuple[I64, Routes]:
-        found, good, left = _ways_left(spray, dead, src, dst)
+        found, good, left = _remaining_paths(spray, dead, src, dst)
         lost: Bool = left == 0
         rows = np.repeat(good, found.hops)
         kept = Routes.laid(found.hops[good], number[found.link[rows]])
         every = np.maximum(left, 1)
         return every, interleave(np.repeat(lost, every), detour(src[lost], dst[lost], np.zeros(lost.sum(), np.int64)), kept)
 
-    left = _ways_left(spray, dead, *_pairs_near(topology, spray, dead))[2]
+    left = _remaining_paths(spray, dead, *_pairs_near(topology, spray, dead))[2]
     numbers, times = np.unique(left[left > 0], return_counts=True)
     return Spray(_more_parts(spray, numbers[np.argsort(-times, kind="stable")].tolist()), ways, spray.most)
 
 
-def _ways_left(spray: Spray, dead: Bool, src: I64, dst: I64) -> tuple[Routes, Bool, I64]:
-    """Return all ways of pairs, whether each still has all its links, and [P] the number of such ways of each pair."""
+def _remaining_paths(spray: Spray, dead: Bool, src: I64, dst: I64) -> tuple[Routes, Bool, I64]:
+    """Return all paths of pairs, whether each path still has all its links, and [P] the number of such paths of each pair."""
     counts, found = spray.ways(src, dst)
     way = np.repeat(np.arange(len(found.hops)), found.hops)
     good: Bool = np.bincount(way[dead[found.link]], minlength=len(found.hops)) == 0
@@ -208,7 +211,7 @@ def _pairs_near(topology: Topology, spray: Spray, dead: Bool) -> tuple[I64, I64]
         near[src[near[dst]]] = True
     close = np.flatnonzero(near[: topology.n_npus])
     half = min(_SAMPLED, max(2, isqrt(_TOGETHER // spray.most) // 2))
-    npus = np.unique(np.concatenate([spread(topology.n_npus, half), close[spread(len(close), half)]]))
+    npus = np.unique(np.concatenate([even_sample(topology.n_npus, half), close[even_sample(len(close), half)]]))
     a, b = (grid.ravel() for grid in np.meshgrid(npus, npus))
     return column(a[a != b], np.int64), column(b[a != b], np.int64)
 

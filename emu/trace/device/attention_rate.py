@@ -20,7 +20,10 @@ _Curve = Callable[[F64, F64], F64]  # the share by head size and length
 
 
 class AttentionRate(NamedTuple):
-    """One row of a table of attention rates: a kernel, its sizes, and the share of peak that it reaches."""
+    """One row of a table of attention rates: a kernel, its sizes, and the share of the device's peak that it reaches.
+
+    `item_bytes` is the bytes of an element, `head` the elements of a query, `length` the keys of a sequence.
+    """
 
     kernel: str
     item_bytes: int  # of an element: kernels of bfloat16 and float16 are equally fast

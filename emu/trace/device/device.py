@@ -62,7 +62,10 @@ def expected_largest(n: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """Peaks of an NPU, and which share of them operators reach."""
+    """The peaks of an NPU, and the share of them that each kind of kernel reaches.
+
+    Peaks are in FLOP/s and bytes per second, times in seconds.
+    """
 
     name: str
     peak_flops: Mapping[str, float]  # FLOP/s by torch's name of the dtype, and of TF32, dense
@@ -174,8 +177,12 @@ class Device:
         """The ticks of overhead of each request, before a rank enters it."""
         return ticks(self.request_overhead_s, "request_overhead_s")
 
-    def over(self, ranks: int) -> "Device":
-        """Return the device for a step that runs on a number of ranks; each waits for the slowest of them."""
+    def without_memory(self) -> "Device":
+        """Return the device with an unknown size of memory, so that no plan is refused for it."""
+        return replace(self, memory_bytes=0)
+
+    def for_ranks(self, ranks: int) -> "Device":
+        """Return the device for a step on `ranks` ranks, with the slow-down that comes from waiting for the slowest of them."""
         return replace(self, npus=max(NODE, ranks))
 
     @property
@@ -261,7 +268,7 @@ class Device:
         return found
 
     def _in_tiles(self, tile: tuple[int, int], m: F64, n: F64, batch: F64, element_s: F64) -> F64:
-        """Return the seconds of products with one tile."""
+        """Return the seconds of matrix products if their result is computed in tiles of one size."""
         rows, columns = tile
         waves = np.ceil(m / rows) * np.ceil(n / columns) * batch / self.cores
         waves += self.last_wave * (np.ceil(waves) - waves)
@@ -277,7 +284,10 @@ class Device:
         return np.where([FLOAT_BYTES.get(name) == 1 for name in events.dtype], narrow, self.gemm_share)
 
     def _attention_share(self, events: Events, dtype: str) -> F64:
-        """Return [E] the share of peak that attention events reach, from the table if it has the kernel."""
+        """Return [E] the share of the device's peak FLOP/s that each attention event reaches.
+
+        It comes from the table of measured kernels; for kernels that the table lacks, it is `attention_efficiency`.
+        """
         found = np.zeros(len(events))
         if self.attention and np.isin(events.kernel, ATTENTIONS).any():
             ran = np.array([FLOAT_BYTES.get(timed_as(name, dtype), 0) for name in events.dtype])

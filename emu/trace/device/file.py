@@ -73,7 +73,7 @@ def _rate_written(of: AttentionRate) -> str:
 
 
 def _rows(value: object, key: str, where: str, needed: tuple[str, ...], more: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
-    """Yield the rows of a list of tables, each with its place for messages."""
+    """Yield the rows of a list of tables of a device file, each with a text for messages that says where it is."""
     if not isinstance(value, list) or not all(isinstance(row, dict) for row in value):
         raise must_be(where, key, "a list of tables, such as [{ kernel = ... }]", value)
     for number, row in enumerate(value, 1):
@@ -213,7 +213,7 @@ def _capability(value: object, key: str, where: str) -> tuple[int, int]:
 
 
 def _quantity(parse: Callable[[str, str], float], example: str) -> Callable[[object, str, str], float]:
-    """Return a function that reads a value with a unit."""
+    """Return a function that reads a value with a unit from a device file, such as a bandwidth."""
 
     def read(value: object, key: str, where: str) -> float:
         if not isinstance(value, str):

@@ -66,7 +66,7 @@ class MeasuredKernel(NamedTuple):
 
     @property
     def moved(self) -> int:
-        """Bytes."""
+        """The bytes of memory that one call of the kernel reads and writes."""
         if self.bytes or self.kernel != Kernel.PRODUCT:
             return self.bytes
         width = FLOAT_BYTES["float32" if self.dtype == TF32 else self.dtype]
@@ -87,7 +87,7 @@ def events_of(rows: Sequence[MeasuredKernel]) -> Events:
 
 
 class Basis(IntEnum):
-    """The basis of a computation's time."""
+    """The source of a computation's time: a measured kernel, kernels near it, or a model of the device."""
 
     MODEL = 0  # the device's model alone
     NEAR = 1  # the model, corrected by what measured kernels of other sizes took
@@ -110,7 +110,7 @@ def corrections(
         InputError: a product of a dtype of which no product was measured, where products of others were.
     """
     ratios, found = np.log([row.seconds for row in measured]) - np.log(model_s(events_of(measured))), np.ones(len(events))
-    for near in _alike(measured, events, dtype, whose):
+    for near in _similar_events(measured, events, dtype, whose):
         found[near.which] = _interpolated(near, ratios[near.rows])
     return found
 
@@ -118,7 +118,7 @@ def corrections(
 def bases(measured: Sequence[MeasuredKernel], events: Events, dtype: str, whose: str) -> I64:
     """Return [E] the `Basis` of each computation's time; arguments and errors as in `corrections`."""
     found = np.full(len(events), int(Basis.MODEL))
-    for near in _alike(measured, events, dtype, whose):
+    for near in _similar_events(measured, events, dtype, whose):
         met = near.met[near.back].any(axis=1)
         found[near.which] = np.where(met, int(Basis.MEASURED), int(Basis.NEAR))
     return found
@@ -140,7 +140,7 @@ def _dtypes(measured: Sequence[MeasuredKernel], kernel: Kernel) -> list[str]:
 
 
 class _Near:
-    """Events of one kind and dtype with the measured kernels like them; positions are logarithms of sizes."""
+    """Events of one kind and dtype with the measured kernels nearest to them in size; positions are logarithms of sizes."""
 
     def __init__(self, which: I64, rows: I64, measured: Sequence[MeasuredKernel], events: Events) -> None:
         self.which, self.rows = which, rows  # the events, and the numbers of the measured kernels
@@ -152,7 +152,7 @@ class _Near:
         self.met = self.square < _SAME
 
 
-def _alike(measured: Sequence[MeasuredKernel], events: Events, dtype: str, whose: str) -> Iterator[_Near]:
+def _similar_events(measured: Sequence[MeasuredKernel], events: Events, dtype: str, whose: str) -> Iterator[_Near]:
     """Yield sets of similar events with the measured kernels that correct their times."""
     ran, names = (np.array(words, dtype=str) for words in ([timed_as(name, dtype) for name in events.dtype], events.name))
     of_rows = np.array([row.name for row in measured])
@@ -170,7 +170,7 @@ def _alike(measured: Sequence[MeasuredKernel], events: Events, dtype: str, whose
 
 
 def _sizes(events: Events, which: I64) -> F64:
-    """Return [E, D] the logarithms of the sizes of some events."""
+    """Return [E, D] the logarithms of the D sizes (such as m, n, k) of the events with the numbers `which`."""
     moved = np.where(events.kernel == Kernel.OTHER, events.bytes, 0)
     return _logs(np.stack([column[which] for column in (events.batch, events.m, events.n, events.k, moved)], axis=1))
 
@@ -180,6 +180,6 @@ def _logs(sizes: ArrayLike) -> F64:
 
 
 def _interpolated(near: _Near, ratios: F64) -> F64:
-    """Return [E] the ratio of each event."""
+    """Return [E] the ratio of measured to modelled time for each event, interpolated between the nearest measured kernels."""
     weights = np.where(near.met.any(axis=1, keepdims=True), near.met, 1 / np.maximum(near.square, _SAME))
     return np.asarray(np.exp(weights @ ratios / weights.sum(axis=1))[near.back])

@@ -18,7 +18,7 @@ class RunKind(NamedTuple):
 
     @property
     def word(self) -> str:
-        """The kind as words in files and tables, such as `experts in FP8`."""
+        """The name of the kind in files and tables: `dense` or `experts`, with ` in FP8` if the products run in FP8."""
         return ("experts" if self.experts else "dense") + " in FP8" * self.fp8
 
 
@@ -28,7 +28,10 @@ KINDS: Mapping[str, RunKind] = {
 
 
 class StepError(NamedTuple):
-    """The expected error of estimated steps of one kind, and the runs that it is based on."""
+    """The error of estimated steps of one kind: the share by which Emu and the measured runs of that kind differ at most.
+
+    `covered` counts the models whose runs are all within the share.
+    """
 
     kind: RunKind
     share: float  # by which ours and measured differ at most
@@ -39,7 +42,10 @@ class StepError(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The runs that the error rests on, in words."""
+        """A phrase that names the published runs from which the error of an estimate is known.
+
+        It has the number of runs and of models, and the device.
+        """
         experts, fp8 = " with experts" * self.kind.experts, " in FP8" * self.kind.fp8
         of = f"{self.runs} published runs of {self.models} {'' if experts else 'dense '}model{'s' * (self.models > 1)}{experts}"
         which = "the worst error of" if self.covered == self.models else f"{self.covered} models are within, of"
@@ -47,7 +53,7 @@ class StepError(NamedTuple):
 
 
 def step_error(kind: RunKind, device: str, ratios: Mapping[str, Sequence[float]]) -> StepError:
-    """Return the error to expect of a step, from runs of its kind.
+    """Return the error within which nine of ten estimated steps of a kind are expected to be, from measured runs of that kind.
 
     The k-th smallest of m models' worst errors is taken, with k = ceil(0.9 (m + 1)); with fewer than nine models it is the
     worst. If models are exchangeable, all runs of one more model are within it with a probability of min(k, m) / (m + 1) or

@@ -12,7 +12,10 @@ from emu.units import TICKS_PER_S, TICKS_PER_US
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredParts:
-    """The parts of a measured step, as means over the profiled ranks; they add up to the step."""
+    """The seconds of the parts of a measured step, as means over the profiled ranks; they add up to the step.
+
+    The parts are computation, exposed communication by axis, and the rest.
+    """
 
     compute_s: float
     exposed_comm_by_axis_s: Mapping[str, float]  # in collectives while nothing was computed, with waiting for other ranks
@@ -27,7 +30,7 @@ class MeasuredParts:
 def measured_parts(
     low_us: float, high_us: float, computed: F64, asked: Mapping[str, Sequence[tuple[float, float]]]
 ) -> MeasuredParts:
-    """Return the parts of a rank's step.
+    """Return the seconds that one rank spends in each part of a step: computation, exposed communication by axis, and the rest.
 
     Where collectives of several axes are under way, the axis counts that began first in the step.
 

@@ -14,7 +14,7 @@ def filled_groups(
     world: int,
     apart: Collection[tuple[int, ...]],
 ) -> dict[int, tuple[int, list[RankGroup]]]:
-    """Return, for each rank without a file, the rank whose events it has, and its own groups in that rank's order.
+    """Return, for each rank without a file, the rank whose events it has, and its own groups in the order of that rank's.
 
     A group of a missing rank is one of a rank with a file that has it as a member, or that group shifted. A rank that shares a
     group is taken before others, as its members do the same.
@@ -57,7 +57,11 @@ def _members(
 
 
 class _KnownGroups:
-    """The groups that are known so far, by member rank, label and size."""
+    """The groups of ranks that are known from profiles, to which the groups of ranks without a profile are added.
+
+    They are found by a member, the label and the size. `like` returns the group of one rank that corresponds to a group of
+    another rank.
+    """
 
     def __init__(self, groups: Mapping[int, Sequence[RankGroup]]) -> None:
         self._of: defaultdict[tuple[int, str, int], set[RankGroup]] = defaultdict(set)
@@ -66,7 +70,7 @@ class _KnownGroups:
             self.add(own)
 
     def add(self, groups: Iterable[RankGroup]) -> None:
-        """Add groups to those that are known."""
+        """Add groups; those that are known already are left out."""
         for group in (each for each in groups if each not in self._seen):
             self._seen.add(group)
             for rank in group.ranks:

@@ -37,7 +37,7 @@ def profiled_device(base: Device, seen: SeenKernels, name: str) -> Device:
 
 
 def _timed(kernel: MeasuredKernel, launch_s: float) -> MeasuredKernel:
-    """Return a kernel whose time includes its launch."""
+    """Return a measured kernel whose time is longer by that of its launch."""
     return kernel._replace(seconds=kernel.seconds + launch_s)
 
 

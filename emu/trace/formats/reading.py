@@ -14,7 +14,7 @@ _KEY = "reading"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """The account of what was read of a trace of another program, and what was not."""
+    """The account of what was read of a trace that another program recorded, and of what was left out."""
 
     format: str
     ranks: int
@@ -33,7 +33,7 @@ class Reading:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """Sentences on what was read, and what was not."""
+        """Sentences on a profile: how many ranks, steps, computations and collectives were read, and what was left out."""
         on = f" on {', '.join(self.devices)}" if self.devices else ""
         streams = f"{self.streams} stream{'s' * (self.streams != 1)}"
         steps = f", {len(self.step_times_s)} step{'s' * (len(self.step_times_s) != 1)}" if self.step_times_s else ""
@@ -54,7 +54,7 @@ class Reading:
 
 
 def reading_entry(reading: Reading) -> tuple[str, str]:
-    """Return the entry of a trace's meta that holds a reading."""
+    """Return the name and the text of the entry by which a trace stores the account of how it was read."""
     return _KEY, json.dumps(asdict(reading))
 
 

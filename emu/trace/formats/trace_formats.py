@@ -20,7 +20,10 @@ from emu.trace.trace_file import check_trace, save
 
 @dataclass(frozen=True, slots=True)
 class TraceFormat:
-    """A trace format of another program: its paths, its reader and its writer."""
+    """A trace format of another program: how its files are recognised, read and, if Emu can, written.
+
+    `holds` says whether a path is of this format.
+    """
 
     noun: str  # what is in such a path, in words
     holds: Callable[[Path], bool]
@@ -93,4 +96,4 @@ def write_trace(layout: TraceLayout, path: Path) -> None:
     if write is None:
         save(layout.trace, path)
     else:  # computations last as in every other answer: until the slowest of all ranks is done
-        write(replace(layout, device=layout.device.over(layout.trace.n_ranks)), path)
+        write(replace(layout, device=layout.device.for_ranks(layout.trace.n_ranks)), path)

@@ -14,13 +14,16 @@ import numpy as np
 
 from emu.arrays import I64
 from emu.collective.algorithm import AlgorithmOnDims, Choice, Request
-from emu.equivalence import Orbits, turns
+from emu.equivalence import Orbits, occurrence_numbers
 from emu.trace.matching.role_requests import MESSAGE, CallSpec, MatchedCalls
 from emu.trace.trace import Group
 
 
 class CallTable(NamedTuple):
-    """The calls of all groups, as columns [M]."""
+    """The calls of all groups, as columns [M]; a call is found by its kind, the group of that kind and its turn in the group.
+
+    `what` is the number of its batch key, `level` how many equal messages its ends had before.
+    """
 
     kind: I64  # index among the K kinds
     group: I64  # index among the groups of the kind
@@ -59,7 +62,7 @@ class CallTable(NamedTuple):
 
 
 def _whens(calls: Sequence[MatchedCalls]) -> list[I64]:
-    """Return [I], for each kind, the position of its calls in one common order of all kinds."""
+    """Return [I], for each kind of calls, the position of its I calls in one order that is common to all kinds."""
     tables = [np.ascontiguousarray(met.rows, ">u4") for met in calls]  # big-endian bytes compare like the numbers
     known = {(table.shape, table.tobytes()): table for table in tables}
     words = {key: table.view(f"V{4 * key[0][1]}").ravel().tolist() for key, table in known.items()}
@@ -95,7 +98,7 @@ def _members(table: CallTable, calls: Sequence[MatchedCalls]) -> tuple[I64, I64,
 
 
 class BatchKey(NamedTuple):
-    """The properties that all calls of a batch share."""
+    """The key of a batch, equal for all its calls: the operation, the sizes, the algorithm and the communicator."""
 
     communicator: int
     served: AlgorithmOnDims | None  # the algorithm that serves the collective; None for messages
@@ -174,19 +177,19 @@ def _key_numbers(
 def _batch_key(ask: CallSpec, communicator: int, group: Group, choice: Choice) -> BatchKey:
     if ask.name == MESSAGE:
         return BatchKey(communicator, None, MESSAGE, 2, 0, ask.size_bytes, 0, b"")
-    served = choice.served(ask.request(group))
+    served = choice.algorithm_for(ask.request(group))
     return BatchKey(communicator, served, ask.name, len(group.ranks), ask.root, ask.size_bytes, ask.elements, ask.blocks)
 
 
 def _batches(table: CallTable, n_groups: int) -> I64:
     """Return [M] the batch number of each call; batches are numbered by their first call."""
-    met = turns(table.what * n_groups + table.number)  # which all members of a collective have as often
-    return Orbits.equal(table.what, np.where(table.level < 0, met, table.level)).in_order().number
+    met = occurrence_numbers(table.what * n_groups + table.number)  # which all members of a collective have as often
+    return Orbits.by_value(table.what, np.where(table.level < 0, met, table.level)).in_order().number
 
 
 def _requests(table: CallTable, calls: Sequence[MatchedCalls], groups: Sequence[Group]) -> Iterator[tuple[int, Request]]:
-    """Yield the place of the first call, and the request, for each different request for a collective."""
+    """Yield each different request for a collective, with the index of the first call that it belongs to."""
     together = np.flatnonzero(table.level < 0)
-    first = Orbits.equal(table.number[together], table.ask[together]).in_order().first  # a group is of one kind
+    first = Orbits.by_value(table.number[together], table.ask[together]).in_order().first  # a group is of one kind
     for at in together[first].tolist():
         yield at, calls[table.kind[at]].asks[table.ask[at]].request(groups[table.number[at]])

@@ -62,7 +62,7 @@ def _asking(requests: RoleRequests, groups: Iterable[EquivalentGroups], *, messa
 
 
 class _GroupCollectives(NamedTuple):
-    """The requests for collectives on equivalent groups."""
+    """The requests for collectives on equivalent groups: the groups, and the requests of each of A requesters."""
 
     requests: RoleRequests
     groups: EquivalentGroups
@@ -101,7 +101,7 @@ class _GroupCollectives(NamedTuple):
         return list({id(each): each for each in self.each}.values())
 
     def _complete(self) -> bool:
-        """Return True if each member makes each call once."""
+        """Return whether each member of the group makes each call exactly once."""
         places = [who.place for who in self.groups.requesters]
         turn = self.each[0].instance
         same = all(np.array_equal(each.instance, turn) for each in self._different())
@@ -121,7 +121,7 @@ class _GroupCollectives(NamedTuple):
 
     def _check(self, instance: int) -> None:
         """Check that all members of a group make the same collective call with number `instance`."""
-        found = [(each, i) for each, own in enumerate(self.each) for i in _places_of(own.instance, instance)]
+        found = [(each, i) for each, own in enumerate(self.each) for i in _range_of_value(own.instance, instance)]
         one = RequestColumns(*(np.array([getattr(self.each[a], name)[i] for a, i in found]) for name in RequestColumns._fields))
         ranks, names, who = tuple(self.groups.ranks[0, [a for a, _ in found]].tolist()), self.requests.names, self.requests.who
         what = self._call_text(int(one.name[0]), instance)
@@ -156,15 +156,15 @@ class _GroupCollectives(NamedTuple):
         number = {block: i for i, block in enumerate(dict.fromkeys(blocks))}
         packed = np.array([number[block] for block in blocks], np.int64)
         different = first.name, first.root, first.size_bytes, first.elements, first.dtype, packed
-        ask, at, _ = Orbits.equal(*different).in_order()
+        ask, at, _ = Orbits.by_value(*different).in_order()
         names, columns = self.requests.names, first.take(at)
         name, dtype = ([names[i] for i in of] for of in (columns.name.tolist(), columns.dtype.tolist()))
         sizes = (c.tolist() for c in (columns.root, columns.size_bytes, columns.elements))
         return ask, tuple(map(CallSpec, name, *sizes, dtype, (blocks[i] for i in at.tolist())))
 
 
-def _places_of(values: I64, value: int) -> range:
-    """Return the places of a value among ascending values."""
+def _range_of_value(values: I64, value: int) -> range:
+    """Return the range of indices at which a value stands in an ascending array."""
     return range(*np.searchsorted(values, (value, value + 1)).tolist())
 
 
@@ -173,7 +173,10 @@ def _differ(values: I64) -> bool:
 
 
 class _Queues(NamedTuple):
-    """The sends and receives of the first of some equivalent groups, queue by queue; in a queue, sends come first."""
+    """The sends and receives of the first of some equivalent groups, queue by queue; in a queue, sends come first.
+
+    A queue is the messages from one member to another with one tag.
+    """
 
     groups: EquivalentGroups
     who: str  # as in `RoleRequests`
@@ -203,7 +206,7 @@ class _Queues(NamedTuple):
         pairs = self._pairs()
         pairs = pairs[~self._in_setup(pairs)]
         size = self.requests.size_bytes[pairs[:, 0]]
-        ask, at, _ = Orbits.equal(size).in_order()
+        ask, at, _ = Orbits.by_value(size).in_order()
         asks = tuple(CallSpec(MESSAGE, 0, each, 0, "", b"") for each in size[at].tolist())
         return MatchedCalls(self.groups.numbers, self.groups.ranks, self.requester[pairs], self.requests.row[pairs], ask, asks)
 

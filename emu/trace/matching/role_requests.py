@@ -23,7 +23,7 @@ MESSAGE = "message"
 
 
 class Requester(NamedTuple):
-    """A rank that may make requests on a group."""
+    """A rank that may make requests on a group: its role, and its position in the group."""
 
     role: int
     numbers: tuple[int, ...]  # the numbers that the role gives the group
@@ -31,7 +31,7 @@ class Requester(NamedTuple):
 
 
 class EquivalentGroups(NamedTuple):
-    """Groups of which the members, position by position, play the same roles."""
+    """Groups of the trace whose members, position by position, play the same roles; one of them is matched for all."""
 
     first: Group
     numbers: I64  # [G] indexes into the trace's groups, ascending
@@ -67,7 +67,7 @@ def _requesters(trace: Trace) -> list[list[tuple[Requester, int]]]:
 
 
 class CallSpec(NamedTuple):
-    """The operation, the root and the sizes of a call."""
+    """The operation, the root and the sizes that all requests of a call state."""
 
     name: str  # the operation, or MESSAGE
     root: int
@@ -82,7 +82,10 @@ class CallSpec(NamedTuple):
 
 
 class MatchedCalls(NamedTuple):
-    """The collective calls (or messages from member 0 to member 1) of equivalent groups, equal in each group."""
+    """The collective calls (or messages from member 0 to member 1) of G equivalent groups: I calls, equal in each group.
+
+    `rows` has the event of each member that is its request, `ask` the index of the specification of the call.
+    """
 
     groups: I64  # [G] indexes into the trace's groups
     ranks: I64  # [G, A]
@@ -93,7 +96,11 @@ class MatchedCalls(NamedTuple):
 
 
 class RequestColumns(NamedTuple):
-    """The requests of one role, as columns [C]."""
+    """The requests of one role: one entry of each column for each of C requests.
+
+    `row` is the row of the event. `root` is the root of a rooted operation or the peer of a message. `instance` counts the
+    calls on a group. `setup` is 1 before the first step. `n_splits` is the number of uneven blocks, 0 if all are even.
+    """
 
     row: I64  # among the events of the role
     kind: I64
@@ -119,7 +126,7 @@ class RequestColumns(NamedTuple):
 
 
 class RoleRequests(NamedTuple):
-    """The requests of all roles, and the words and split sizes to which they refer."""
+    """The requests of all roles as columns, with the texts and the split sizes to which the columns refer by index."""
 
     roles: list[RequestColumns]
     names: list[str]
@@ -151,12 +158,12 @@ def role_requests(roles: Sequence[Events], dtype: str) -> RoleRequests:
         InputError: an unknown dtype.
     """
     number: dict[str, int] = {}
-    columns = [_of_role(events, number, dtype) for events in roles]
+    columns = [_requests_of_role(events, number, dtype) for events in roles]
     return RoleRequests(columns, list(number), tuple(roles))
 
 
-def _of_role(events: Events, number: dict[str, int], dtype: str) -> RequestColumns:
-    """Return the requests of one role as columns; `number` maps words to numbers and gets the new ones."""
+def _requests_of_role(events: Events, number: dict[str, int], dtype: str) -> RequestColumns:
+    """Return the requests of one role as columns; `number` has the index of each text, and gets the indices of new texts."""
     at = np.flatnonzero(~computes(events))
     rows = at.tolist()
     words = (events.name, events.dtype)
@@ -170,7 +177,7 @@ def _of_role(events: Events, number: dict[str, int], dtype: str) -> RequestColum
 
 
 def _numbered(words: Sequence[str], number: dict[str, int]) -> I64:
-    """Return [C] the number of each word; `number` as in `_of_role`."""
+    """Return [C] the index of each text in `number`, which gets the indices of new texts."""
     for word in dict.fromkeys(words):
         number.setdefault(word, len(number))
     return np.fromiter(map(number.__getitem__, words), np.int64, len(words))

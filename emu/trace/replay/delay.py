@@ -25,7 +25,11 @@ K = TypeVar("K")
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Delay:
-    """A collective that takes a fixed time, because all members enter and leave it at one time."""
+    """A collective that takes a fixed time, because all members enter and leave it at one time.
+
+    It replaces the messages in a graph. `number` is the class of each participant's group: groups of a class take equal times,
+    `length_fs`.
+    """
 
     piece: LoweredSchedule
     alone: Timeline  # the timeline of all groups when they enter at 0 and nothing else runs
@@ -35,11 +39,18 @@ class Delay:
 
     @property
     def message_number(self) -> I64:
-        """[V] the index among the O groups of each task of the piece; the number of a join has no meaning."""
+        """[V] for each message of the collective, the number of its group's class.
+
+        Groups of a class leave at the same time. The number of a join has no meaning.
+        """
         return np.asarray(self.number[self.piece.graph.owner])
 
     def add(self, builder: Builder) -> tuple[I64, I64]:
-        """Add the delay to a graph; return [O] the tasks with which members enter and [O] the tasks with which they leave."""
+        """Add the delays of all O classes of groups to a graph.
+
+        Returns:
+            [O] the tasks by which members enter. [O] the tasks by which they leave.
+        """
         length = self.length_fs - self.head_fs
         if not self.head_fs:
             both = builder.tasks(length)
@@ -57,15 +68,15 @@ class Delay:
 
 def members_of(piece: LoweredSchedule) -> I64:
     """Return [groups, ranks] the participant number of each rank in a lowered schedule; the others are helpers."""
-    return np.arange(piece.alike.size).reshape(-1, piece.schedule.n_participants)[:, : piece.schedule.n_ranks]
+    return np.arange(piece.orbit.size).reshape(-1, piece.schedule.n_participants)[:, : piece.schedule.n_ranks]
 
 
 def delay_of(piece: LoweredSchedule) -> Delay | None:
     """Return the delay of a collective; None where members start or leave at different times, or groups share a link."""
     alone, members = run_graph(piece.graph), members_of(piece)
-    alike = piece.alike[members]
-    number, stands, _ = Orbits.equal(alike.min(axis=1))
-    leaves, begins = alone.end_fs[piece.exit[members]], _begins(piece, alone)[alike]
+    orbit = piece.orbit[members]
+    number, stands, _ = Orbits.by_value(orbit.min(axis=1))
+    leaves, begins = alone.end_fs[piece.exit[members]], _begins(piece, alone)[orbit]
     found = Delay(piece, alone, np.repeat(number, piece.schedule.n_participants), int(begins.flat[0]), leaves[stands, 0])
     together = (leaves == leaves[:, :1]).all() and (begins == found.head_fs).all()
     links = found.links()[0]
@@ -74,9 +85,9 @@ def delay_of(piece: LoweredSchedule) -> Delay | None:
 
 def _begins(piece: LoweredSchedule, alone: Timeline) -> I64:
     """Return the start of the first message of each class of equivalent participants; -1 for a class that sends none."""
-    begins = np.full(int(piece.alike.max(initial=0)) + 1, np.iinfo(np.int64).max)
+    begins = np.full(int(piece.orbit.max(initial=0)) + 1, np.iinfo(np.int64).max)
     for end in (piece.graph.owner[: len(piece.receiver)], piece.receiver):
-        np.minimum.at(begins, piece.alike[end], alone.start_fs[: len(end)])
+        np.minimum.at(begins, piece.orbit[end], alone.start_fs[: len(end)])
     return np.where(begins == np.iinfo(np.int64).max, -1, begins)
 
 
@@ -105,7 +116,7 @@ def delays_of(pieces: Mapping[K, LoweredSchedule], collectives: Iterable[K]) -> 
 def _crossings_of(piece: LoweredSchedule, groups: dict[bytes, int]) -> I64:
     """Return [2, any] links and the number of the group that crosses each; new groups are added to `groups`."""
     size = piece.schedule.n_participants
-    number = np.array([groups.setdefault(row.tobytes(), len(groups)) for row in piece.laid.nodes], np.int64)
+    number = np.array([groups.setdefault(row.tobytes(), len(groups)) for row in piece.placed.nodes], np.int64)
     owner = piece.graph.owner[piece.graph.hop_task]
     return np.unique(np.stack((piece.graph.hop_link, number[owner // size])), axis=1)
 
@@ -117,7 +128,10 @@ def _shares_link(crossing: I64, least: I64, most: I64) -> bool:
 
 
 class Entries(NamedTuple):
-    """The times at which members enter calls that all members enter by one task."""
+    """The times at which members enter calls that all members enter by one task.
+
+    Entry number `number` waits for the end of task `pred`.
+    """
 
     event: I64  # [Q] index among the events of all ranks
     number: I64  # [W] the index among the Q entries that waits
@@ -125,7 +139,7 @@ class Entries(NamedTuple):
 
     @staticmethod
     def of(event: I64, waiting: I64, pred: I64) -> "Entries":
-        """Return the entries of some events.
+        """Return the tasks for which members must wait before they enter delays, by event.
 
         Args:
             event: [Q] the events.
@@ -145,7 +159,7 @@ class Entries(NamedTuple):
 
 
 def staggered_instances(entries: Entries, begins: I32, instance: I32, timeline: Timeline) -> set[int]:
-    """Return the instances that some member entered before another; the columns are those of a `ReplayGraph`."""
+    """Return the numbers of the delays that some member entered before another; the columns are those of a `ReplayGraph`."""
     apart = entries.entry_times(timeline) < timeline.start_fs[begins[entries.event]]
     return set(instance[entries.event[apart]].tolist())
 
@@ -166,7 +180,7 @@ def links_were_exclusive(placed: Sequence[tuple[Delay, int]], graph: Graph, time
     for delay, at in firsts.items():
         link, of = delay.links()
         tasks = np.add.outer(at, np.arange(len(delay.length_fs)))
-        room = np.broadcast_to(where[link[Orbits.equal(of).first]], tasks.shape)
+        room = np.broadcast_to(where[link[Orbits.by_value(of).first]], tasks.shape)
         columns = room, timeline.start_fs[tasks], timeline.end_fs[tasks], np.ones_like(room)
         parts.append(np.stack([c.ravel() for c in columns]))
     return _exclusive(*np.concatenate(parts, axis=1))
@@ -180,7 +194,7 @@ def _connected_links(delays: Iterable[Delay], n_links: int) -> tuple[I64, Bool]:
     one, other, crossed = [np.empty(0, np.int64)], [np.empty(0, np.int64)], np.zeros(n_links, np.bool_)
     for link, of in (delay.links() for delay in delays):
         one.append(link)
-        other.append(link[Orbits.equal(of).first][of])
+        other.append(link[Orbits.by_value(of).first][of])
         crossed[link] = True
     return components(n_links, np.concatenate(one), np.concatenate(other)), crossed
 
@@ -202,10 +216,10 @@ def _crossings(graph: Graph, timeline: Timeline, where: I64, crossed: Bool) -> I
 
 
 def _exclusive(where: I64, start: I64, end: I64, alone: I64) -> bool:
-    """Return True if no exclusive interval overlaps another interval at the same place.
+    """Return whether no interval that must be exclusive overlaps another interval on the same link.
 
     Args:
-        where: [any] the place of each interval.
+        where: [any] the link of each interval.
         start: [any] its start.
         end: [any] its end.
         alone: [any] 1 for an interval that must be exclusive.

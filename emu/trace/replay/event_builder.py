@@ -40,7 +40,7 @@ class EventBuilder(Builder):
             origin: [k, members] the event of its rank that is its request.
         """
         member = members_of(piece).ravel()
-        owners, origins = (np.full((len(at), piece.alike.size), -1) for _ in range(2))
+        owners, origins = (np.full((len(at), piece.orbit.size), -1) for _ in range(2))
         owners[:, member], origins[:, member] = owner, origin
         first = self.pieces(piece, owners, origins)
         self.begins[at], self.ends[at] = (first[:, None] + joins[member] for joins in (piece.entry, piece.exit))

@@ -48,12 +48,12 @@ class PacketReplay:
 
     @cached_property
     def replayed(self) -> ReplayGraph:
-        """The graph of all ranks, in which nothing stands for anything else: packets meet on links that exist."""
+        """The graph of the trace with tasks for every rank, because packets meet on the links that really exist."""
         return self.layout.build_graph(None)
 
     @cached_property
-    def _ways(self) -> Ways:
-        """The ways of all messages, which do not depend on when they start."""
+    def possible_paths(self) -> Ways:
+        """The paths that the packets of all messages may take, which do not depend on when messages start."""
         return self.fabric.ways(self.replayed.graph, self.layout.topology, route_keys(self.replayed))
 
     def run(self, perturbation: int | None = None) -> PacketRun:
@@ -66,4 +66,4 @@ class PacketReplay:
         if perturbation is not None:
             graph, seed = perturb(graph, perturbation), seed + perturbation
         with name_tasks("trace", partial(event_name, self.layout.trace, self.replayed)):
-            return self.fabric.run(graph, self.layout.topology, self._ways, seed)
+            return self.fabric.run(graph, self.layout.topology, self.possible_paths, seed)

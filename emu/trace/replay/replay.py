@@ -1,6 +1,7 @@
 """Replay: a trace on a fabric as one graph, with every rank's computations and every group's collectives.
 
-If a timeline proves that it changes nothing, a collective becomes one delay, which saves tasks.
+`emu run` times its trace in the same way. In a `brief_replay`, a collective becomes one delay, which saves tasks, if a timeline
+proves that this changes nothing.
 R roles, N ranks, X events of all ranks, rank after rank; P members of a collective.
 """
 
@@ -15,16 +16,16 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import F64, I32, I64, column
-from emu.collective.algorithm import AlgorithmOnDims, Choice, Request, stored
-from emu.collective.operation import cut, operation
+from emu.collective.algorithm import AlgorithmOnDims, Choice, Request, compact_schedule
+from emu.collective.operation import divide_blocks, operation
 from emu.collective.schedule import MAX_ROWS, Schedule, Sends
 from emu.equivalence import Orbits
 from emu.errors import InputError
 from emu.fabric.engine.graph_check import order_tasks
 from emu.fabric.graph import Graph, TaskError, Timeline, name_tasks
-from emu.fabric.job_symmetry import domain_of
-from emu.fabric.lower import FabricJob, LoweredSchedule, delay_entries, lay, lower_placed
-from emu.fabric.lowering.classes import Domain, Joins
+from emu.fabric.job_symmetry import orbits_of_job
+from emu.fabric.lower import FabricJob, LoweredSchedule, delay_entries, lower_placed, place_schedule
+from emu.fabric.lowering.classes import JobOrbits, Joins
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
 from emu.fabric.run import run_graph
 from emu.topology.placement import place, with_helpers
@@ -56,7 +57,7 @@ class Service(NamedTuple):
 
 
 def services_of(asked: Iterable[tuple[BatchKey, Request]]) -> tuple[Service, ...]:
-    """Return each different service of the requests of some batches once."""
+    """Return the requests of batches with their sizes and the algorithms that serve them; each different one once."""
     served = (Service(request, what.size_bytes, what.served) for what, request in asked if what.served is not None)
     return tuple(dict.fromkeys(served))
 
@@ -139,7 +140,7 @@ class TraceLayout:
 
     @cached_property
     def shares(self) -> F64:
-        """The share of the device's speed that each rank has, [N]."""
+        """[N] the share of the device's full speed at which each rank computes."""
         return column(np.ones(self.trace.n_ranks) if self.speed is None else self.speed, np.float64)
 
     @cached_property
@@ -159,22 +160,22 @@ class TraceLayout:
         return batches_of(calls, self.trace.groups, self.numbers, self.choice, apart=self.topology.circuits is not None)
 
     @cached_property
-    def laid(self) -> list[PlacedSchedule]:
+    def placed(self) -> list[PlacedSchedule]:
         """The placed schedule of each batch; equal batches share one."""
         placed: dict[object, PlacedSchedule] = {}
         for batch in self.batches:
             key = batch.what, batch.ranks.tobytes()
             if key not in placed:
-                placed[key] = lay_request(batch.what, self.topology, self.placement[batch.ranks], turns=False)
+                placed[key] = place_request(batch.what, self.topology, self.placement[batch.ranks], turns=False)
         return [placed[batch.what, batch.ranks.tobytes()] for batch in self.batches]
 
     @cached_property
-    def _asked(self) -> list[I64]:
+    def _request_events(self) -> list[I64]:
         """The events of the requests of each batch, [calls, members]."""
         return [self.first_event[batch.ranks] + batch.rows for batch in self.batches]
 
-    def domain(self) -> Domain | None:
-        """Return the domain of the trace's symmetries, or None if no rank represents another.
+    def job_orbits(self) -> JobOrbits | None:
+        """Return the orbits of nodes and links under the symmetries of the trace, or None if no rank represents another.
 
         Ranks of one orbit play one role at one speed, and their groups have equal communicators.
         """
@@ -185,65 +186,65 @@ class TraceLayout:
         kind = np.array([kinds[word] for word in words])
         kind_at = np.full(self.topology.n_nodes, -1)
         kind_at[self.placement] = kind
-        alike = partial(_keeps_kinds, kind_at)
-        return domain_of(self.topology, self.placement, list(dict.fromkeys(self.laid)), alike)
+        same_work = partial(_keeps_kinds, kind_at)
+        return orbits_of_job(self.topology, self.placement, list(dict.fromkeys(self.placed)), same_work)
 
-    def pieces(self, domain: Domain | None) -> dict[PlacedSchedule, LoweredSchedule]:
+    def pieces(self, job_orbits: JobOrbits | None) -> dict[PlacedSchedule, LoweredSchedule]:
         """Return the lowered schedule of each different placed request."""
         launch_fs = self.device.request_overhead_fs
-        return {laid: delay_entries(lower_placed(laid, domain), launch_fs) for laid in dict.fromkeys(self.laid)}
+        return {placed: delay_entries(lower_placed(placed, job_orbits), launch_fs) for placed in dict.fromkeys(self.placed)}
 
     def delays(self, pieces: Mapping[PlacedSchedule, LoweredSchedule], worth: int) -> dict[int, Delay]:
         """Return delays that can replace batches, by batch number; none if they save fewer than `worth` tasks."""
         if self.topology.circuits is not None:
             return {}
-        together = {laid for batch, laid in zip(self.batches, self.laid, strict=True) if batch.what.served is not None}
+        together = {placed for batch, placed in zip(self.batches, self.placed, strict=True) if batch.what.served is not None}
         of_laid = delays_of(pieces, together)
-        found = {i: of_laid[laid] for i, laid in enumerate(self.laid) if laid in of_laid}
+        found = {i: of_laid[placed] for i, placed in enumerate(self.placed) if placed in of_laid}
         less = sum(delay.piece.graph.n_tasks - len(delay.length_fs) for delay in found.values())
         return found if less >= worth else {}
 
     def build_graph(
         self,
-        domain: Domain | None,
+        job_orbits: JobOrbits | None,
         pieces: Mapping[PlacedSchedule, LoweredSchedule] | None = None,
         delays: Mapping[int, Delay] = MappingProxyType({}),
     ) -> ReplayGraph:
         """Return the graph of the whole trace, with tasks only for the ranks that represent all.
 
         Args:
-            domain: The ranks that stand for all; None: every rank has its own tasks.
-            pieces: The lowered piece of each laid request, if known.
+            job_orbits: The ranks that stand for all; None: every rank has its own tasks.
+            pieces: The lowered schedule of each placed one, if known.
             delays: The delays that stand for some batches, by number; the other batches become messages.
         """
-        pieces = self.pieces(domain) if pieces is None else pieces
-        found = self._graph(domain, pieces, delays)
+        pieces = self.pieces(job_orbits) if pieces is None else pieces
+        found = self._graph(job_orbits, pieces, delays)
         if self.topology.circuits is None:
             return found
         start_fs = replay_timeline(self, found).start_fs
         entered = start_fs[found.begins]
-        order = TurnOrder(np.array([entered[events].max() for events in self._asked], dtype=np.int64))
-        turned = self._graph(domain, pieces, delays, order)
+        order = TurnOrder(np.array([entered[events].max() for events in self._request_events], dtype=np.int64))
+        turned = self._graph(job_orbits, pieces, delays, order)
         with suppress(TaskError):  # a task that waits for itself
             order_tasks(turned.graph)
             return turned
-        return self._graph(domain, pieces, delays, order._replace(start_fs=start_fs))
+        return self._graph(job_orbits, pieces, delays, order._replace(start_fs=start_fs))
 
     def _graph(
         self,
-        domain: Domain | None,
+        job_orbits: JobOrbits | None,
         pieces: Mapping[PlacedSchedule, LoweredSchedule],
         delays: Mapping[int, Delay],
         order: TurnOrder | None = None,
     ) -> ReplayGraph:
         """Return the graph of `build_graph`, with turns of optical switches if their order is given."""
-        ranks, of_links = self._orbits(domain)
-        self._check_size(domain, ranks, delays)
+        ranks, of_links = self._orbits(job_orbits)
+        self._check_size(job_orbits, ranks, delays)
         builder = EventBuilder(self._capacity(of_links), np.arange(self.first_event[-1] + 1))
         self._compute(builder, ranks)
         met = list(self._add_calls(builder, pieces, delays))
         firsts = column([first for _, first in met], np.int64)
-        add_turns(builder, self.topology, self.laid, firsts, order)
+        add_turns(builder, self.topology, self.placed, firsts, order)
         instance, call = self._call_numbers()
         return ReplayGraph(
             entries=self._wait(builder, ranks, delays, instance),  # before the graph is taken, which has the waits
@@ -253,11 +254,11 @@ class TraceLayout:
             assumptions=self.device.assumptions, timed_ranks=len(ranks.first), link=column(of_links.number, np.int64),
         )  # fmt: skip
 
-    def _orbits(self, domain: Domain | None) -> tuple[Orbits, Orbits]:
-        """Return the orbits of ranks and of links in a domain; without a domain, each is its own orbit."""
-        if domain is None:
+    def _orbits(self, job_orbits: JobOrbits | None) -> tuple[Orbits, Orbits]:
+        """Return the orbits of ranks and of links; without a symmetry, each is its own orbit."""
+        if job_orbits is None:
             return Orbits.each(self.trace.n_ranks), Orbits.each(len(self.topology.links))
-        return Orbits.equal(domain.nodes.number[self.placement]), domain.links
+        return Orbits.by_value(job_orbits.nodes.number[self.placement]), job_orbits.links
 
     def _capacity(self, of_links: Orbits) -> F64:
         """Return the bandwidth in bytes per second of the link that stands for each orbit."""
@@ -265,24 +266,27 @@ class TraceLayout:
 
     @cached_property
     def _services(self) -> tuple[Service, ...]:
-        """Each different service of the requests once."""
+        """The requests with their sizes and the algorithms that serve them; each different one once."""
         return services_of((batch.what, request) for batch in self.batches for request in batch.requests)
 
     def _call_numbers(self) -> tuple[I32, I32]:
         """Return the columns of instances and calls of a `ReplayGraph`."""
         instance, call = (np.full(self.first_event[-1], -1, np.int32) for _ in range(2))
-        calls = np.cumsum([0, *map(len, self._asked)])
-        for number, events in enumerate(self._asked):
+        calls = np.cumsum([0, *map(len, self._request_events)])
+        for number, events in enumerate(self._request_events):
             instance[events], call[events] = number, calls[number] + np.arange(len(events))[:, None]
         return instance, call
 
-    def _check_size(self, domain: Domain | None, ranks: Orbits, delays: Mapping[int, Delay]) -> None:
-        messages = {laid: len(laid.classes.messages.src) * len(laid.copies(domain).first) for laid in dict.fromkeys(self.laid)}
+    def _check_size(self, job_orbits: JobOrbits | None, ranks: Orbits, delays: Mapping[int, Delay]) -> None:
+        messages = {
+            placed: len(placed.classes.messages.src) * len(placed.copies(job_orbits).first)
+            for placed in dict.fromkeys(self.placed)
+        }
         timed = [int((computes(e) & (e.step > 0)).sum()) for e in self.trace.events]
-        total = sum(len(delays[i].length_fs) if i in delays else messages[laid] for i, laid in enumerate(self.laid))
+        total = sum(len(delays[i].length_fs) if i in delays else messages[placed] for i, placed in enumerate(self.placed))
         total += sum(timed[r] for r in self.trace.role_of_rank[ranks.first])
         if total > MAX_ROWS:
-            standing = "" if domain is None else f" of {len(ranks.first)} ranks, which stand for all"
+            standing = "" if job_orbits is None else f" of {len(ranks.first)} ranks, which stand for all"
             raise SizeError(
                 f"trace: the computations and messages{standing} must be at most 2**24, got {total}; take fewer ranks or steps"
             )
@@ -304,12 +308,12 @@ class TraceLayout:
         self, builder: EventBuilder, pieces: Mapping[PlacedSchedule, LoweredSchedule], delays: Mapping[int, Delay]
     ) -> Iterator[tuple[LoweredSchedule | Delay, int]]:
         """Add the calls of each batch, and yield its messages or its delay, with the number of the first task."""
-        for number, (batch, laid, events) in enumerate(zip(self.batches, self.laid, self._asked, strict=True)):
+        for number, (batch, placed, events) in enumerate(zip(self.batches, self.placed, self._request_events, strict=True)):
             if number in delays:
                 yield delays[number], builder.hold(delays[number], events.ravel())
             else:
-                [first] = builder.send(pieces[laid], events.reshape(1, -1), batch.ranks.ravel(), batch.rows.reshape(1, -1))
-                yield pieces[laid], int(first)
+                [first] = builder.send(pieces[placed], events.reshape(1, -1), batch.ranks.ravel(), batch.rows.reshape(1, -1))
+                yield pieces[placed], int(first)
 
     def _wait(self, builder: EventBuilder, ranks: Orbits, delays: Iterable[int], instance: I32) -> Entries:
         """Add the waits of the representing ranks, and return how they enter delays."""
@@ -323,7 +327,7 @@ class TraceLayout:
         return Entries.of(np.concatenate(own), *map(np.concatenate, zip(*waits, strict=True)))
 
 
-def lay_request(what: BatchKey, topology: Topology, nodes: I64, *, turns: bool = True) -> PlacedSchedule:
+def place_request(what: BatchKey, topology: Topology, nodes: I64, *, turns: bool = True) -> PlacedSchedule:
     """Return the placed schedule of a request on all the groups that make it at one time.
 
     Args:
@@ -333,20 +337,20 @@ def lay_request(what: BatchKey, topology: Topology, nodes: I64, *, turns: bool =
         turns: Whether its tasks include the turns of optical switches.
 
     Raises:
-        InputError: see `emu.fabric.lower.lay`.
+        InputError: see `emu.fabric.lower.place_schedule`.
     """
     if what.served is None:
         schedule, sizes = _ONE_MESSAGE, np.array([what.size_bytes])
     else:
-        schedule = stored(what.name, what.served.algorithm, what.n_ranks, what.root, what.served.dims)
+        schedule = compact_schedule(what.name, what.served.algorithm, what.n_ranks, what.root, what.served.dims)
         whole = what.elements > 0 and what.size_bytes % what.elements == 0
         item, count = (what.size_bytes // what.elements, what.elements) if whole else (1, what.size_bytes)
         even = not what.blocks
         counts = operation(what.name, what.n_ranks, what.root).block_counts(count) if even else block_counts(what.blocks)
-        sizes = cut(counts, schedule.n_slots, schedule.shares).count * item
+        sizes = divide_blocks(counts, schedule.n_slots, schedule.shares).count * item
     helped = schedule.helpers > 0
     with_hubs = np.array([with_helpers(topology, each, schedule.helpers) for each in nodes]) if helped else nodes
-    return lay(FabricJob(schedule, sizes, topology, with_hubs, key=what.communicator), joins=Joins.BOTH, turns=turns)
+    return place_schedule(FabricJob(schedule, sizes, topology, with_hubs, key=what.communicator), joins=Joins.BOTH, turns=turns)
 
 
 def _keeps_kinds(kind_at: I64, node: I64) -> bool:
@@ -369,20 +373,20 @@ def brief_replay(layout: TraceLayout, worth: int = WORTH) -> tuple[ReplayGraph, 
         InputError: an event that ends beyond the clock.
         SizeError: The trace has more than 2**24 computations and messages of ranks that no symmetry makes equal.
     """
-    domain = layout.domain()
-    pieces = layout.pieces(domain)
+    job_orbits = layout.job_orbits()
+    pieces = layout.pieces(job_orbits)
     delays = layout.delays(pieces, worth)
     for _ in range(_TRIES):
         if not delays:
             break
-        replayed = layout.build_graph(domain, pieces, delays)
+        replayed = layout.build_graph(job_orbits, pieces, delays)
         timeline = replay_timeline(layout, replayed)
         late = staggered_instances(replayed.entries, replayed.begins, replayed.instance, timeline)
         placed = [(delay, int(replayed.firsts[i])) for i, delay in delays.items()]
         if not late and links_were_exclusive(placed, replayed.graph, timeline):
             return replayed, timeline
         delays = {i: delay for i, delay in delays.items() if i not in late} if late else {}
-    replayed = layout.build_graph(domain, pieces)
+    replayed = layout.build_graph(job_orbits, pieces)
     return replayed, replay_timeline(layout, replayed)
 
 

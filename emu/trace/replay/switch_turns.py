@@ -19,21 +19,24 @@ from emu.trace.replay.event_builder import EventBuilder
 
 
 class TurnOrder(NamedTuple):
-    """The order in which requests or messages take turns, by a replay without turns."""
+    """The order in which requests (or messages) use optical switches, known from a replay in which switches take no time.
+
+    It has the tick at which the last member of each call enters and, if messages take turns, the start of each task.
+    """
 
     met_fs: I64  # [B] the tick at which the last member enters each
     start_fs: I64 | None = None  # [V] the tick at which each task starts; None: requests take turns, not messages
 
 
 def add_turns(
-    builder: EventBuilder, topology: Topology, laid: Sequence[PlacedSchedule], firsts: I64, order: TurnOrder | None
+    builder: EventBuilder, topology: Topology, placed: Sequence[PlacedSchedule], firsts: I64, order: TurnOrder | None
 ) -> None:
     """Add the turns of all switches, each after the messages before it and before the messages after it.
 
     Args:
         builder: The graph with all messages.
         topology: The topology, whose switches may turn.
-        laid: [B] the placed schedule of each batch, of one call on one group, lowered without turns.
+        placed: [B] the placed schedule of each batch, of one call on one group, lowered without turns.
         firsts: [B] the task of the first message of each.
         order: The order of turns; None: switches do not turn.
 
@@ -43,43 +46,43 @@ def add_turns(
     circuits = topology.circuits
     if circuits is None or order is None:
         return
-    turns = _turns(circuits, laid, firsts, order)
+    turns = _turns(circuits, placed, firsts, order)
     tasks = builder.tasks(np.full(turns.total, circuits.switching_fs))
     (turn, earlier), (later, awaited) = turns.before, turns.after
     builder.wait(tasks[turn], earlier)
     builder.wait(later, tasks[awaited])
 
 
-def _turns(circuits: Circuits, laid: Sequence[PlacedSchedule], firsts: I64, order: TurnOrder) -> SwitchTurns:
+def _turns(circuits: Circuits, placed: Sequence[PlacedSchedule], firsts: I64, order: TurnOrder) -> SwitchTurns:
     """Return the turns between the messages of all batches; see `add_turns` for the arguments."""
-    needed = {each: _needs(circuits, each) for each in dict.fromkeys(laid)}
-    place = np.empty(len(laid), np.int64)
-    place[np.argsort(order.met_fs, kind="stable")] = np.arange(len(laid))
+    needed = {each: _needs(circuits, each) for each in dict.fromkeys(placed)}
+    place = np.empty(len(placed), np.int64)
+    place[np.argsort(order.met_fs, kind="stable")] = np.arange(len(placed))
     most = max((switch.shape[1] for switch, _ in needed.values()), default=0)
     parts = []
-    for number, each in enumerate(laid):
+    for number, each in enumerate(placed):
         switch, state = needed[each]
         rounds = each.classes.messages.when.astype(np.int64)
         tasks = firsts[number] + np.arange(len(rounds))
         starts = np.zeros(len(rounds), np.int64) if order.start_fs is None else order.start_fs[tasks]
         keys = np.stack((starts, np.full(len(rounds), place[number]), rounds))
-        parts.append((tasks, keys, _wide(switch, most), state))
+        parts.append((tasks, keys, _widened(switch, most), state))
     if not parts:
         return turns_of(*(np.zeros(0, np.int32),) * 2, *(np.zeros((0, 0), np.int64),) * 2)
     message, when, switches, states = zip(*parts, strict=True)
-    joined = np.concatenate([_wide(state, most) for state in states])
+    joined = np.concatenate([_widened(state, most) for state in states])
     _, rank = np.unique(np.concatenate(when, axis=1), axis=1, return_inverse=True)
     return turns_of(column(np.concatenate(message), np.int32), column(rank.ravel(), np.int32), np.concatenate(switches), joined)
 
 
-def _needs(circuits: Circuits, laid: PlacedSchedule) -> tuple[I64, I64]:
+def _needs(circuits: Circuits, placed: PlacedSchedule) -> tuple[I64, I64]:
     """Return [M, Q] the switches that the messages of a request need (-1: none), and [M, Q] the states of these.
 
     Raises:
         TornError: Messages of one round need one switch in two states.
     """
-    messages, node = laid.classes.messages, laid.nodes[0]
-    key = laid.key * CHANNELS + messages.channel.astype(np.int64)
+    messages, node = placed.classes.messages, placed.nodes[0]
+    key = placed.key * CHANNELS + messages.channel.astype(np.int64)
     switch, state = circuits.needs(
         column(node[messages.src], np.int64), column(node[messages.dst], np.int64), column(key, np.int64)
     )
@@ -87,6 +90,6 @@ def _needs(circuits: Circuits, laid: PlacedSchedule) -> tuple[I64, I64]:
     return switch, state
 
 
-def _wide(of: I64, most: int) -> I64:
-    """Return columns with further ones of -1, up to a number of columns."""
+def _widened(of: I64, most: int) -> I64:
+    """Return an array with columns of -1 appended, up to `most` columns."""
     return np.pad(of, ((0, 0), (0, most - of.shape[1])), constant_values=-1)

@@ -35,7 +35,7 @@ class BusyLink:
 def busiest(shares: F64, topology: Topology, most: int = 3) -> tuple[BusyLink, ...]:
     """Return the links with the largest shares [L], at most `most`; idle links are left out."""
     order = np.lexsort((np.arange(len(shares)), -shares.round(9)))[:most]  # a share is a sum: its last digits are chance
-    ends = [(topology.call(int(topology.links.src[i])), topology.call(int(topology.links.dst[i]))) for i in order]
+    ends = [(topology.node_name(int(topology.links.src[i])), topology.node_name(int(topology.links.dst[i]))) for i in order]
     return tuple(BusyLink(int(i), *names, float(shares[i])) for i, names in zip(order, ends, strict=True) if shares[i] > 0)
 
 
@@ -45,26 +45,31 @@ def busy_shares(replayed: ReplayGraph, timeline: Timeline, began_fs: int, ended_
     A message that is under way at the beginning or the end counts by the part of its own time that lies within.
     """
     graph, window = replayed.graph, (began_fs, ended_fs)
-    carried = _carried(graph, _parts(timeline.start_fs, timeline.left_fs, *window))
+    carried = _carried(graph, _shares_in_window(timeline.start_fs, timeline.left_fs, *window))
     firsts: defaultdict[Delay, list[int]] = defaultdict(list)
     for piece, first in zip(replayed.pieces, replayed.firsts.tolist(), strict=True):
         if isinstance(piece, Delay):
             firsts[piece].append(first)
     for delay, at in firsts.items():
         began = timeline.start_fs[np.add.outer(at, np.arange(len(delay.length_fs)))] - delay.head_fs
-        carried += _carried(delay.piece.graph, _parts_of(delay, began, *window))
+        carried += _carried(delay.piece.graph, _shares_of_delay(delay, began, *window))
     lasts_s = seconds(ended_fs - began_fs)
     shares = carried / graph.capacity_Bps / lasts_s if lasts_s else np.zeros(graph.n_links)
     return np.asarray(shares[replayed.link])
 
 
 def _carried(graph: Graph, part: F64) -> F64:
-    """Return the bytes that each link of a graph carries, if a part of each task's bytes counts: `part` [V], 0 to 1."""
+    """Return the bytes that each link of a graph carries if only a share of each task's bytes counts.
+
+    Args:
+        graph: The graph.
+        part: [V] the share of each task, from 0 to 1.
+    """
     crossing = (graph.size_bytes * part)[graph.hop_task] * graph.hop_weight
     return np.bincount(graph.hop_link, crossing, graph.n_links).astype(np.float64)
 
 
-def _parts(start: I64, left: I64, low: int, high: int) -> F64:
+def _shares_in_window(start: I64, left: I64, low: int, high: int) -> F64:
     """Return [V] the share (0 to 1) of each message's duration that lies within a time window.
 
     Args:
@@ -77,15 +82,15 @@ def _parts(start: I64, left: I64, low: int, high: int) -> F64:
     return np.asarray(inside / np.maximum(left - start, 1))
 
 
-def _parts_of(delay: Delay, began: I64, low: int, high: int) -> F64:
-    """Return [V] the part of each task of a delay within a time window, summed over all starts of the delay."""
+def _shares_of_delay(delay: Delay, began: I64, low: int, high: int) -> F64:
+    """Return [V] the share of each task of a delay that lies within a time window, summed over all starts of the delay."""
     ended, alone, number = began + delay.length_fs, delay.alone, delay.message_number
     whole = (began >= low) & (ended <= high)
     some = (began < high) & (ended > low) & ~whole
     parts = whole.sum(axis=0)[number].astype(np.float64)
     for i in np.flatnonzero(some.any(axis=1)).tolist():
         shift = began[i][number]
-        parts += np.where(some[i][number], _parts(alone.start_fs + shift, alone.left_fs + shift, low, high), 0.0)
+        parts += np.where(some[i][number], _shares_in_window(alone.start_fs + shift, alone.left_fs + shift, low, high), 0.0)
     return np.asarray(parts)
 
 
@@ -93,7 +98,11 @@ _MOST = 64  # limit of the ranks of a chain in which each waits for the next
 
 
 class Activity(NamedTuple):
-    """The activity of one rank over time: computation first, else communication, else waiting."""
+    """The activity of one rank over time: computation first, else communication, else waiting.
+
+    `talks` are spans in which it waits for a request that all members have entered, `waits` those in which a member has not
+    come.
+    """
 
     busy: Spans  # in which it computes, one span after another
     talks: Spans  # in which it stands still for requests to which all members have come
@@ -143,17 +152,17 @@ def time_division(
         The ticks that it computes, that it communicates by axis, that it waits for other stages, and that it waits for its own
         stage, by the rank to which the wait is charged.
     """
-    cut = _cut(doing_of(rank), window)
+    cut = _cut_by_activity(doing_of(rank), window)
     compute, bubble = cut.of(cut.busy).ticks, 0
-    exposed, straggling = _by_name(cut, cut.talk, doing_of(rank).axes), Counter[int]()
+    exposed, straggling = _ticks_by_name(cut, cut.talk, doing_of(rank).axes), Counter[int]()
     held: dict[int, Spans] = _waiting(doing_of(rank), cut)
     for _ in range(_MOST):
         bubble += sum(spans.ticks for other, spans in held.items() if stages.get(other) != stages.get(rank))
         found: list[dict[int, Spans]] = []
         for other, spans in held.items():
             if stages.get(other) == stages.get(rank):
-                cut = _cut(doing_of(other), spans)
-                exposed += _by_name(cut, cut.talk, doing_of(other).axes)
+                cut = _cut_by_activity(doing_of(other), spans)
+                exposed += _ticks_by_name(cut, cut.talk, doing_of(other).axes)
                 straggling[other] += cut.of((cut.talk < 0) & (cut.wait < 0)).ticks
                 found.append(_waiting(doing_of(other), cut))
         held = {
@@ -164,7 +173,7 @@ def time_division(
 
 
 class _Cut(NamedTuple):
-    """Spans cut at the moments when a rank begins another activity, with the activity in each piece."""
+    """Spans of time, cut at the moments when a rank begins another activity, with the activity during each."""
 
     pieces: Spans
     busy: Bool
@@ -172,12 +181,12 @@ class _Cut(NamedTuple):
     wait: I64  # the index in `waits` likewise
 
     def of(self, which: np.ndarray) -> Spans:
-        """Return the pieces that `which` selects."""
+        """Return the spans with the indices `which`."""
         return self.pieces.take(which)
 
 
-def _cut(doing: Activity, spans: Spans) -> _Cut:
-    """Return spans cut at the moments when a rank begins another activity, with the activity of each piece."""
+def _cut_by_activity(doing: Activity, spans: Spans) -> _Cut:
+    """Return spans cut at the moments when a rank begins another activity, with the activity during each."""
     moments = np.unique(np.concatenate(joined(spans, doing.busy, doing.talks, doing.waits)))
     start, end = moments[:-1], moments[1:]
     inside = spans.holding(start) >= 0
@@ -187,8 +196,8 @@ def _cut(doing: Activity, spans: Spans) -> _Cut:
     return _Cut(Spans(start, end), busy >= 0, talk, np.where((busy >= 0) | (talk >= 0), -1, wait))
 
 
-def _by_name(cut: _Cut, which: I64, names: np.ndarray) -> Counter[str]:
-    """Return the ticks of each name, over all pieces.
+def _ticks_by_name(cut: _Cut, which: I64, names: np.ndarray) -> Counter[str]:
+    """Return the ticks of each name, summed over all spans that have it.
 
     Args:
         cut: The pieces.

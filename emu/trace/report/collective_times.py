@@ -22,7 +22,11 @@ from emu.units import TICKS_PER_S
 
 
 class CallTimes(NamedTuple):
-    """The times of equal calls, in seconds: medians over the calls."""
+    """The times of equal collective calls as they were measured; the seconds are medians over the calls.
+
+    `time_s` is how long the last member to arrive stayed, `apart_s` how much later it started than the first one. `last_rank`
+    is the rank that most often came last.
+    """
 
     time_s: float  # of the communication: how long the member stayed that came last
     apart_s: float | None  # between the first start and the last one; None: one member alone was measured
@@ -31,7 +35,7 @@ class CallTimes(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveTimes:
-    """Equal calls of a step, except for their groups: one operation of one size on groups of one axis."""
+    """Equal calls of a step on all groups of one axis, with their measured and their virtual times."""
 
     operation: str
     axis: str
@@ -55,7 +59,7 @@ class _Key(NamedTuple):
 
 
 class _Members(NamedTuple):
-    """The members of the calls of a step, in the order of their calls; T members."""
+    """The members of all calls of a step, one row for each member, in the order of their calls."""
 
     call: I64  # [T] the call of each member
     rank: I64  # [T] the rank of each member

@@ -12,7 +12,10 @@ from emu.trace.trace import Kind, Trace
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComputeBasis:
-    """The shares of a step's computing time, over all ranks, by the source of the kernel times; they add up to 1."""
+    """The shares of a step's computing time, over all ranks, by the source of the kernel times; they add up to 1.
+
+    The sources are kernels measured in the very shape, kernels near measured ones, and the model of the device.
+    """
 
     measured: float  # kernels of which the very shape was measured
     near: float  # kernels of the device's model, corrected by measured kernels of other sizes
@@ -20,14 +23,14 @@ class ComputeBasis:
 
 
 def compute_basis(trace: Trace, device: Device, dtype: str, step: int, standing: I64) -> ComputeBasis | None:
-    """Return the sources of a step's computing time; None if no kernel was measured, or nothing is computed.
+    """Return the shares of a step's computing time by the source of kernel times; None if no kernel was measured or none runs.
 
     Args:
         trace: The trace.
         device: The device that times it.
-        dtype: What float32 is timed as.
+        dtype: The dtype that float32 is timed as.
         step: The number of the step.
-        standing: [N] how many ranks of the run each rank of the trace stands for.
+        standing: [N] the number of ranks of the job for which each rank of the trace stands.
     """
     if not device.measured or device.as_measured:
         return None

@@ -22,7 +22,10 @@ COMPUTATION, HOST, NOTHING = "computation", "host", "nothing"
 
 
 class PathKind(NamedTuple):
-    """The kind of a part of the path."""
+    """The kind of activity on a part of the critical path: what is done, on which axis, and in which stage.
+
+    A collective can also name the rank that entered it late.
+    """
 
     what: str  # an operation, a message, computation, what the host does, or nothing: no task was to be waited for
     axis: str | None  # axis of the group; None: no communication
@@ -32,7 +35,7 @@ class PathKind(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PathPart:
-    """The part of the critical path that one kind of activity takes."""
+    """The seconds that the critical path spends in one kind of activity, such as an operation of an axis in a stage."""
 
     what: str
     axis: str | None
@@ -49,7 +52,7 @@ def critical_path(trace: Trace, replayed: ReplayGraph, timeline: Timeline, told:
 
 
 def critical_path_fs(trace: Trace, replayed: ReplayGraph, timeline: Timeline, told: StepReport) -> dict[PathKind, int]:
-    """Return the ticks of each kind of part.
+    """Return the ticks that the critical path spends in each kind of activity.
 
     If several tasks released one at the same time, the path takes one of the same rank, else the first of the graph.
     """
@@ -76,7 +79,7 @@ def _ranks(replayed: ReplayGraph) -> I64:
 
 @dataclass(slots=True)
 class _Walk:
-    """The walk from the end of a step to its beginning."""
+    """The walk along the critical path, from the end of a step back to its beginning."""
 
     trace: Trace
     replayed: ReplayGraph
@@ -122,7 +125,7 @@ class _Walk:
         while True:
             until, before = max(self.columns[0][task], self.began_fs), self._released_by(task, rank)
             if before is None or until == self.began_fs or instance < 0 or self._instance(before) != instance:
-                self.spent[self._what(task, instance, left_by)] += ended - until
+                self.spent[self._kind_of_part(task, instance, left_by)] += ended - until
                 return (None if before is None else (before, self._rank(before, rank))), until
             task, rank = before, self._rank(before, rank)
 
@@ -144,10 +147,10 @@ class _Walk:
                 found = other if found is None else min(found, other)
         return None if found is None else found[1]
 
-    def _what(self, task: int, instance: int, left_by: int) -> PathKind:
-        """Return the kind of a part of the path."""
+    def _kind_of_part(self, task: int, instance: int, left_by: int) -> PathKind:
+        """Return the kind of activity of a part of the path."""
         if instance < 0:
-            return self._own(task, self.columns[-1][task])
+            return self._kind_of_task(task, self.columns[-1][task])
         event = int(self.asked[instance])
         rank = int(np.searchsorted(self.replayed.first_event, event, side="right")) - 1
         events, row = self.trace.events_of(rank), event - int(self.replayed.first_event[rank])
@@ -156,8 +159,8 @@ class _Walk:
             return PathKind(MESSAGE, axis, self.stages.get(left_by), None)
         return PathKind(events.name[row], axis, self.stages.get(left_by), self._late(task, instance, left_by))
 
-    def _own(self, task: int, rank: int) -> PathKind:
-        """Return the kind of a task that is not communication.
+    def _kind_of_task(self, task: int, rank: int) -> PathKind:
+        """Return the kind of activity of a task that is not communication.
 
         It is computation, or work of the host that a mark of a profile names.
         """

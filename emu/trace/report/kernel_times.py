@@ -13,7 +13,7 @@ from emu.trace.trace import Events, Kind, Trace
 
 
 class KernelKey(NamedTuple):
-    """The name and the work that equal kernels have in common."""
+    """The key of equal kernels: the name, and the sizes or bytes."""
 
     name: str
     dtype: str  # "": the profile does not tell the kernel's work
@@ -22,7 +22,7 @@ class KernelKey(NamedTuple):
 
     @property
     def words(self) -> str:
-        """The work in words: the sizes of a product or an attention, else its bytes."""
+        """The sizes of a product or an attention as text, else the bytes of the kernel."""
         if not self.dtype:
             return "unknown"
         kind = self.shape.kernel.name.lower().replace("_", " ")

@@ -18,7 +18,7 @@ from emu.units import seconds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeanParts:
-    """The parts of a step, each the mean over all ranks of the run."""
+    """The seconds of each part of a step (compute, exposed communication, idle), as means over all ranks of the job."""
 
     compute_s: float
     optimizer_s: float | None  # the optimizer's part of compute_s; None: no optimizer was seen
@@ -41,7 +41,7 @@ def mean_parts(trace: Trace, replayed: ReplayGraph, timeline: Timeline, told: St
         replayed: The graph of the trace on a fabric.
         timeline: The times of its tasks.
         told: The report of the step.
-        standing: [N] how many ranks of the run each rank of the trace stands for.
+        standing: [N] the number of ranks of the job for which each rank of the trace stands.
     """
     weights = _weights(replayed, standing)
     times = rank_times(trace, replayed, timeline, told, weights)

@@ -97,7 +97,7 @@ class StepReport:
 
     @property
     def idle_fs(self) -> int:
-        """Ticks of neither computation nor exposed communication: the rank waits for others."""
+        """Ticks in which the rank neither computes nor has exposed communication: it waits for other ranks."""
         return self.step_time_fs - self.compute_fs - self.exposed_comm_fs
 
     def figures(self) -> dict[str, Any]:
@@ -155,7 +155,7 @@ def report(trace: Trace, replayed: ReplayGraph, timeline: Timeline) -> StepRepor
 
 
 class RankTimes(NamedTuple):
-    """The division of a rank's time in a window, in ticks; the rest is idle."""
+    """The ticks that a rank spends in a window of time on computation and on exposed communication; the rest is idle."""
 
     compute_fs: int
     exposed_fs: dict[str, int]  # it stands still for requests to which all members have come, by axis

@@ -19,7 +19,7 @@ from emu.trace.trace import Events, Kind, Trace
 
 
 class Arrivals(NamedTuple):
-    """The moments at which members come to all requests of a trace, in ticks."""
+    """The ticks at which members come to all requests of a trace: each request, and the last member of each call."""
 
     came: I64  # [X] when each request's rank could enter it
     met: I64  # [M] when the last member had come
@@ -31,11 +31,14 @@ class Arrivals(NamedTuple):
         came = np.asarray(timeline.start_fs[replayed.begins])
         came[replayed.entries.event] = replayed.entries.entry_times(timeline)
         asked = np.flatnonzero(replayed.call >= 0)
-        return Arrivals(came, *_last(replayed.call[asked], came, asked))
+        return Arrivals(came, *_last_arrivals(replayed.call[asked], came, asked))
 
 
 class RequestTimes(NamedTuple):
-    """The requests of a rank without those of set-up, in the order of issue; times in ticks."""
+    """The requests of a rank without those of set-up, in the order of issue, with their times in ticks.
+
+    The times are when the rank could enter, when the last member had come, and when the rank may leave.
+    """
 
     came: I64  # [C] when the rank could enter
     met: I64  # [C] when the last member had come
@@ -60,7 +63,7 @@ def requests_of(trace: Trace, replayed: ReplayGraph, timeline: Timeline, coming:
     rows = np.flatnonzero(replayed.call[first:end] >= 0)
     left = timeline.end_fs[replayed.ends[rows + first]]
     met, last = _met(replayed, coming, rows + first, left)
-    since = _since(trace.events_of(rank), replayed.ends[first:end], timeline)[rows]
+    since = _idle_since(trace.events_of(rank), replayed.ends[first:end], timeline)[rows]
     of_rank = np.searchsorted(replayed.first_event, last, side="right") - 1
     axes = [trace.groups[trace.group_of[rank][g]].axis for g in trace.events_of(rank).group[rows].tolist()]
     return RequestTimes(coming.came[rows + first], met, left, since, of_rank, np.array(axes, dtype=str))
@@ -82,13 +85,13 @@ def _met(replayed: ReplayGraph, coming: Arrivals, events: I64, left: I64) -> tup
         until[call[early]] = left[early]
         in_time = np.flatnonzero((coming.came <= until[replayed.call]) & (replayed.call >= 0))
         number, at = np.unique(replayed.call[in_time], return_inverse=True)
-        times, requests = _last(at, coming.came, in_time)
+        times, requests = _last_arrivals(at, coming.came, in_time)
         met[early], last[early] = (of[np.searchsorted(number, call[early])] for of in (times, requests))
     return met, last
 
 
-def _last(call: I64 | I32, came: I64, asked: I64) -> tuple[I64, I64]:
-    """Return when the last of the given requests came to each call, and the first request that came then.
+def _last_arrivals(call: I64 | I32, came: I64, asked: I64) -> tuple[I64, I64]:
+    """Return, for each call, the tick at which its last request came, and the first of the requests that came at that tick.
 
     Args:
         call: The call of each request.
@@ -103,8 +106,8 @@ def _last(call: I64 | I32, came: I64, asked: I64) -> tuple[I64, I64]:
     return met, last
 
 
-def _since(events: Events, ends: I32, timeline: Timeline) -> I64:
-    """Return [E] the tick since which a rank could stand still for each event.
+def _idle_since(events: Events, ends: I32, timeline: Timeline) -> I64:
+    """Return [E] the tick from which the rank may have stood still for each event.
 
     It is the end of the computation before the first one that waits for the event, or of the last computation of its step.
     """

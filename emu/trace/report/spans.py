@@ -23,7 +23,7 @@ class Spans(NamedTuple):
         return Spans(np.clip(self.start, low, high), np.clip(self.end, low, high))
 
     def take(self, which: np.ndarray) -> "Spans":
-        """Return some of the spans, in that order."""
+        """Return the spans with the indices `which`, in that order."""
         return Spans(self.start[which], self.end[which])
 
     def holding(self, moments: I64) -> I64:

@@ -32,7 +32,7 @@ _CALLS = (
 
 
 def _settings_told(software: Software) -> str:
-    """Return a sentence with all settings of a software."""
+    """Return a sentence that lists all settings of a training software."""
     words = ", ".join(f"{name}={'|'.join(known)}" for name, known in software.settings.items())
     return f"With {software.name}: {words} (the first is the default)."
 
@@ -96,7 +96,7 @@ _replay_device_option = click.option(
 )
 algorithm_option = click.option("--algorithm", multiple=True, metavar="auto|nccl|[AXIS.]OPERATION=NAME", help=_ALGORITHM_HELP)
 stack_option = click.option("--stack", default="", metavar="software=megatron,...", help=_STACK_HELP)  # of a generated step
-calls_option = click.option(  # of a step that ran
+overheads_option = click.option(  # of a step that ran
     "--stack", default="", metavar="launch=TIME,...", help=f"The times of the software: {_CALLS}."
 )
 dtype_option = click.option("--dtype", help=_DTYPE_HELP)
@@ -197,28 +197,35 @@ timeline_options = options(
 )
 row_options = options(_html_option, json_option, _out_option)  # of a command whose answer has rows
 answer_options = options(import_option, row_options)
-timing_options = options(topology_option, device_option, dtype_option, algorithm_option, calls_option)  # of a trace
-replay_options = options(topology_option, _replay_device_option, dtype_option, algorithm_option, calls_option)
+timing_options = options(topology_option, device_option, dtype_option, algorithm_option, overheads_option)  # of a trace
+replay_options = options(topology_option, _replay_device_option, dtype_option, algorithm_option, overheads_option)
 
 
-def step_options(asked: QuestionOptions, *own: Callable[[F], F], device: Callable[[F], F] = device_option) -> Callable[[F], F]:
+def step_options(
+    options_of: QuestionOptions, *own: Callable[[F], F], device: Callable[[F], F] = device_option
+) -> Callable[[F], F]:
     """Return a decorator that adds the options of an estimated step.
 
     Args:
-        asked: The options of the question.
+        options_of: The options of the question.
         own: Further options of the command, which come after those that say what the job is.
         device: The option of the device.
     """
-    job = (model_option, asked("plan", help=_PLAN_HELP, metavar="tp=8,sp,dp=8"), topology_option, asked("global_batch", "seq"))
-    return options(*job, *own, device, algorithm_option, asked("axes", "scale_dp"), stack_option)
+    job = (
+        model_option,
+        options_of("plan", help=_PLAN_HELP, metavar="tp=8,sp,dp=8"),
+        topology_option,
+        options_of("global_batch", "seq"),
+    )
+    return options(*job, *own, device, algorithm_option, options_of("axes", "scale_dp"), stack_option)
 
 
-def worker_options(asked: QuestionOptions) -> Callable[[F], F]:
+def worker_options(options_of: QuestionOptions) -> Callable[[F], F]:
     """Return a decorator that adds the options for the processes that do jobs."""
-    return options(workers_option, asked("ray_address", metavar="HOST:PORT"))
+    return options(workers_option, options_of("ray_address", metavar="HOST:PORT"))
 
 
-def cluster_options(asked: QuestionOptions) -> Callable[[F], F]:
+def cluster_options(options_of: QuestionOptions) -> Callable[[F], F]:
     """Return a decorator that adds the options for where ranks run."""
-    address, share = asked("ray_address", metavar="HOST:PORT"), asked("ranks_per_actor", metavar="N")
-    return options(asked("cluster"), address, share, asked("ray_options", metavar="FILE"))
+    address, share = options_of("ray_address", metavar="HOST:PORT"), options_of("ranks_per_actor", metavar="N")
+    return options(options_of("cluster"), address, share, options_of("ray_options", metavar="FILE"))

@@ -59,7 +59,7 @@ class OutputFile(click.ParamType[Path]):
         self._endings, self._rows = endings, rows
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """Return the path."""
+        """Return the value of the option as a path."""
         return Path(value)
 
     def check(self, flag: str, path: Path) -> None:
@@ -164,7 +164,7 @@ def _failures() -> list[str]:
 
 
 def _with_checks(callback: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the callback of a command with checks before it and write errors after it."""
+    """Return the callback of a command with checks of its output files before it, and a report of write errors after it."""
 
     @wraps(callback)
     def called(*given: Any, **options: Any) -> Any:
@@ -175,16 +175,22 @@ def _with_checks(callback: Callable[..., Any]) -> Callable[..., Any]:
             if lines := [line for line in _failures() if line]:
                 error.args = ("; ".join((str(error), *lines)),)
             raise
-        return _exit_code(result) if _failures() else result
+        return _report_failures(result) if _failures() else result
 
     return called
 
 
-def _exit_code(result: object) -> int:
-    """Return the exit code of a command that could not write all files: its own if not 0, else that of a write error.
+def _report_failures(result: object) -> int:
+    """Report the files that a command could not write, and return its exit code.
+
+    The code is that of the command if it is not 0, else that of a write error. It is returned only if there is nothing to
+    report: stdout was a pipe that its reader has closed. Otherwise it is the code of the error that is raised.
+
+    Args:
+        result: The value that the command returned: its exit code, or something else.
 
     Raises:
-        WriteError: naming the files that could not be written.
+        WriteError: A file could not be written; the error names all such files.
     """
     code = result if isinstance(result, int) and result else WriteError.exit_code
     if told := "; ".join(filter(None, _failures())):
@@ -245,7 +251,10 @@ def _set_defaults(ctx: click.Context, param: click.Parameter, path: Path | None)
 
 
 def _names_of(param: click.Parameter) -> list[str]:
-    """Return the names of an option in a file: its long flags without `--`."""
+    """Return the names that an option has in a file of options: its long flags without `--`.
+
+    The option that names this file has none.
+    """
     own = isinstance(param, click.Option) and param.name != _CONFIG
     return [word.removeprefix("--") for word in param.opts if word.startswith("--")] if own else []
 
@@ -272,5 +281,5 @@ def _is_word(value: Any) -> bool:
 
 
 def _with_path(path: Path, error: InputError) -> InputError:
-    """Return the error with the path of the file before it."""
+    """Return the error with the path of the file of options at the beginning of its line."""
     return InputError(f"{path}: {error}")

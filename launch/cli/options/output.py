@@ -21,11 +21,11 @@ R = TypeVar("R", bound=Result[Any])
 FILES = ("png", "html", "docs", "xml", "trace", "timeline")
 
 
-def show(ask: Callable[..., Result[Any]], options: dict[str, Any], **more: Any) -> int:
+def ask_and_save(question: Callable[..., Result[Any]], options: dict[str, Any], **more: Any) -> int:
     """Ask a question with the options of a command, print and save the answer, and return the exit code.
 
     Args:
-        ask: The function of the question.
+        question: The function of the question.
         options: The options by name: those that the function takes, and those that say what is printed and saved.
         more: Further arguments of the function.
 
@@ -33,10 +33,10 @@ def show(ask: Callable[..., Result[Any]], options: dict[str, Any], **more: Any) 
         InputError: as the function.
         RunError: as the function, or the answer has a failure; it is raised after everything is printed and saved.
     """
-    taken = inspect.signature(ask).parameters
+    taken = inspect.signature(question).parameters
     files = {name: options.pop(name) for name in FILES if name in options and name not in taken}
     as_json, every_rank, out = options.pop("as_json", False), options.pop("every_rank", False), options.pop("out", None)
-    answer = ask_and_print(partial(ask, **options, **more), out, as_json=as_json)
+    answer = ask_and_print(partial(question, **options, **more), out, as_json=as_json)
     for name, path in files.items():
         if path is not None:
             how = {"every_rank": every_rank} if name == "timeline" else {}
@@ -46,7 +46,7 @@ def show(ask: Callable[..., Result[Any]], options: dict[str, Any], **more: Any) 
     return answer.exit_code
 
 
-def keep_trace(options: dict[str, Any]) -> dict[str, Any]:
+def with_trace_output(options: dict[str, Any]) -> dict[str, Any]:
     """Return the options with the file of `--trace` such that the command reports a write error at its end."""
     path: Path | None = options["trace"]
     return {**options, "trace": None if path is None else TraceOutput(path, write_output)}

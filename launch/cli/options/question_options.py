@@ -63,7 +63,7 @@ class QuestionOptions:
         return click.option(*flags, *long, **{**self._described(name), **more})
 
     def _described(self, name: str) -> dict[str, Any]:
-        """Return what click takes for the option of an argument."""
+        """Return the settings, such as type and default, with which click makes the option of an argument."""
         argument, told = self._taken[name], self._told.get(name, "").removesuffix(".")
         example, said = _EXAMPLE.search(told), _DEFAULT.sub(r". [default: \1]", _EXAMPLE.sub("", told))
         said = re.sub(r"`(\w+)`", lambda word: _flag(word[1]) if word[1] in self._taken else word[0], said)
@@ -72,7 +72,7 @@ class QuestionOptions:
 
 
 def _value_of(argument: inspect.Parameter) -> dict[str, Any]:
-    """Return the type and the default of the option of an argument, as click takes them."""
+    """Return the type and the default that click's option for an argument has."""
     of, default = argument.annotation, argument.default
     kind = _KINDS.get(of, {})
     if default == () and of in _SEVERAL:

@@ -115,7 +115,7 @@ def estimate(
         InputError: an argument is impossible, or the plan does not fit; the line says which, and how to mend it.
     """
     the_plan, software = parse_plan(plan, global_batch=global_batch, seq=seq), inputs.stack_of(stack)
-    algorithms, order = inputs.algorithm_choice(algorithm, software), inputs.placement_order(axes)
+    algorithms, order = inputs.algorithm_words(algorithm, software), inputs.placement_order(axes)
     engine = engine_choice(fabric, network, check_fabric=check_fabric)
     request = EstimateRequest(inputs.model_word(model), the_plan, software, algorithms, order, scale_dp, engine)
     pool = job_pool("emu estimate", workers, ray_address)
@@ -165,7 +165,7 @@ def _device_of(device: DeviceLike | None, like: str | Path | None, dtype: str) -
 
 def _job_with_faults(request: EstimateRequest, topology: Topology, device: Device, words: tuple[str, ...]) -> FaultyJob:
     """Return the steps of a job on a topology whose parts fail."""
-    on, steps = request.on(topology), job_steps(words)
+    on, steps = request.scaled_to(topology), job_steps(words)
     faults = faults_of(words, topology, on.plan.world, steps)
     return time_faulty_job(topology, faults, on.plan.world, steps, times_of_estimate(on, device), device.name)
 

@@ -98,7 +98,7 @@ def outage(
         InputError: an argument is impossible, or the plan does not fit; the line says which, and how to mend it.
     """
     the_plan, software = parse_plan(plan, global_batch=global_batch, seq=seq), inputs.stack_of(stack)
-    algorithms, order = inputs.algorithm_choice(algorithm, software), inputs.placement_order(axes)
+    algorithms, order = inputs.algorithm_words(algorithm, software), inputs.placement_order(axes)
     request = EstimateRequest(inputs.model_word(model), the_plan, software, algorithms, order, scale_dp)
     every_s = inf if checkpoint_every is None else _seconds(checkpoint_every, "--checkpoint-every")
     again_s = None if restart is None else _seconds(restart, "--restart")
@@ -121,8 +121,8 @@ class _Account:
     recourse: Recourse
 
     def on(self, topology: Topology) -> JobThroughput:
-        """Return the throughput on a topology."""
-        request = self.request.on(topology)
+        """Return the throughput of the job over time on a topology."""
+        request = self.request.scaled_to(topology)
         plan = request.plan
         faults = faults_of(self.faults, topology, plan.world, 1, clock=True)
         timed = times_of_estimate(request, self.device)
@@ -134,10 +134,13 @@ class _Account:
 
 
 def _timed_faults(words: Sequence[str]) -> tuple[str, ...]:
-    """Return the texts of faults, all of which are at times.
+    """Return the texts of faults, each of which says at what time it begins.
+
+    Args:
+        words: The texts, or files that have them.
 
     Raises:
-        InputError: there is none, or they are at steps.
+        InputError: There is none, or they are at steps rather than at times.
     """
     texts = read_faults(words)
     if not texts or not at_times(texts):

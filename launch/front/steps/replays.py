@@ -118,7 +118,7 @@ def replay(
         raise InputError("replay: --ran-on compares a step with the measured one, which had fewer ranks; leave --ranks out")
     timing = TraceTiming.of_replay(topology, device, dtype, algorithm, stack)
     if ranks is not None:
-        recorded = grown_job(recorded, _placed(ranks, timing))
+        recorded = grown_job(recorded, _checked_ranks(ranks, timing))
     if ran_on is not None:
         timing = _with_origin(timing, recorded, ran_on, job)
     engine.check_on(timing.machines)
@@ -129,8 +129,8 @@ def replay(
     return steps_of(f"Replay of {name}", timed, f"timing {name}", len(timing.machines), of_profile=ran_on is not None)
 
 
-def _placed(ranks: int, timing: TraceTiming) -> int:
-    """Return the number of ranks after the check that the largest topology has as many NPUs."""
+def _checked_ranks(ranks: int, timing: TraceTiming) -> int:
+    """Check that the largest topology has as many NPUs as the trace has ranks, and return the number of ranks."""
     most = max(machine.n_npus for machine in timing.machines)
     if ranks > most:
         raise must_be("replay", "ranks", f"at most {most}, the NPUs of the largest topology", ranks)
@@ -138,7 +138,7 @@ def _placed(ranks: int, timing: TraceTiming) -> int:
 
 
 def _with_origin(timing: TraceTiming, recorded: Trace, ran_on: TopologyLike, job: JobConditions) -> TraceTiming:
-    """Return the timing with the network of a profile put first.
+    """Return the timing with the network on which a profile was taken as the first topology.
 
     Raises:
         InputError: the network is unknown, the trace is no profile, or faults change its steps.

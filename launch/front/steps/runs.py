@@ -27,7 +27,7 @@ from launch.clusters import CLUSTERS, FAKE, ClusterOptions
 from launch.front.inputs import DeviceLike, Topologies, Words, check_float32, question
 from launch.front.steps import timed_steps
 from launch.front.steps.replays import steps_of
-from launch.front.steps.timed_steps import FaultyJobs, JobConditions, KeepTrace, TimedSteps, TraceTiming
+from launch.front.steps.timed_steps import FaultyJobs, JobConditions, TimedSteps, TraceTarget, TraceTiming
 
 _log = logging.getLogger("emu")
 
@@ -69,7 +69,7 @@ def run(
     log_ranks: str | Sequence[int] | None = None,
     roles: str | Sequence[int] | None = None,
     fault: Words = (),
-    trace: KeepTrace | None = None,
+    trace: TraceTarget | None = None,
     cluster: str = "local",
     ray_address: str | None = None,
     ranks_per_actor: int | None = None,
@@ -120,9 +120,9 @@ def run(
     """
     if ranks < 1:
         raise must_be("run", "--ranks", "1 or more", ranks)
-    where = ClusterOptions(cluster, ray_address, ranks_per_actor, ray_options, (*CLUSTERS, FAKE), patience)
+    cluster_options = ClusterOptions(cluster, ray_address, ranks_per_actor, ray_options, (*CLUSTERS, FAKE), patience)
     timing = TraceTiming.of(topology, device, dtype, algorithm, stack)
-    job, fake = JobConditions.of(fault, pace, pace_compute, pace_events), where.cluster == FAKE
+    job, fake = JobConditions.of(fault, pace, pace_compute, pace_events), cluster_options.cluster == FAKE
     engine = engine_choice(fabric, network)
     if job.faults:
         engine.check_whole("run")
@@ -132,39 +132,39 @@ def run(
         _check_fake(job)
     elif roles is not None:
         raise must_be("run", "--roles", "left out where all ranks run", roles, f"add --cluster {FAKE}")
-    (built, found), dtype = timing.build(dtype or AS_RAN), dtype or AS_RAN
-    check_float32(found, dtype)
+    (built, npu_device), dtype = timing.build(dtype or AS_RAN), dtype or AS_RAN
+    check_float32(npu_device, dtype)
     choices = [choice_on(each, timing.algorithms, dtype) for each in built]
     for each in built:
         place(each, ranks)
-    npu = None if no_cuda else Npu(found.name, found.memory_bytes, found.capability, found.cores)
-    heard = None if log_ranks is None else _ranks("--log-ranks", log_ranks, ranks)
-    read = Script.of(read_source(script, module=module), args, ("launch",), npu, heard)
-    named = [] if roles is None else _ranks("--roles", roles, ranks)
+    npu = None if no_cuda else Npu(npu_device.name, npu_device.memory_bytes, npu_device.capability, npu_device.cores)
+    logged_ranks = None if log_ranks is None else _ranks("--log-ranks", log_ranks, ranks)
+    loaded = Script.of(read_source(script, module=module), args, ("launch",), npu, logged_ranks)
+    ranks_of_roles = [] if roles is None else _ranks("--roles", roles, ranks)
     known, lost = job.known_faults(timing.machines, ranks, job_steps(job.faults))
-    clock = job.pace(timing.machines[0], found, dtype, timing.calls, known)
+    clock = job.pace(timing.machines[0], npu_device, dtype, timing.overheads, known)
     if fake:
         fake_run = importlib.import_module("emu.cluster.fake.fake_run")  # not above: it loads FSDP and dynamo
-        recorded, code = fake_run.trace_loaded_script(read, ranks, named, _log.info)
+        recorded, code = fake_run.trace_loaded_script(loaded, ranks, ranks_of_roles, _log.info)
     else:
-        with where.open_cluster(read.source.root, clock) as opened:
-            recorded, code = run_loaded_script(replace(read, lost=lost), ranks, choices[0], opened)
+        with cluster_options.open_cluster(loaded.source.root, clock) as opened:
+            recorded, code = run_loaded_script(replace(loaded, lost=lost), ranks, choices[0], opened)
     recorded = with_steps(recorded) if code == 0 else recorded
     recorded = recorded if fake else with_choice(recorded, choices[0])
     recorded = with_words(recorded, timing.algorithms, built, dtype)
-    timed_steps.keep_trace(TraceLayout(recorded, choices[0], built[0], found, dtype), trace)
+    timed_steps.save_trace(TraceLayout(recorded, choices[0], built[0], npu_device, dtype), trace)
     if code or not has_steps(recorded):
         neither = "the script neither computed nor communicated, so there is nothing to time"
-        told = "as the script has failed, nothing is timed" if code else neither
-        _log.info(told)
-        return ScriptRun((), told, "", (), code)
+        notice = "as the script has failed, nothing is timed" if code else neither
+        _log.info(notice)
+        return ScriptRun((), notice, "", (), code)
     if job.faults and not at_times(job.faults):
         job.known_faults(timing.machines, ranks, count_steps(recorded))
         return timed_steps.paced_jobs(timing.time_with_faults(recorded, job.faults), clock)
     check_words(recorded, timing.given, built)
-    layouts = (TraceLayout(recorded, choice, each, found, dtype) for choice, each in zip(choices, built, strict=True))
+    layouts = (TraceLayout(recorded, choice, each, npu_device, dtype) for choice, each in zip(choices, built, strict=True))
     timed = (_timed(each, engine.packets, fake=fake) for each in layouts)
-    steps = steps_of(f"Run of {read.source.name}", timed, "timing the step", len(built), timed_steps.pacing_of(clock))
+    steps = steps_of(f"Run of {loaded.source.name}", timed, "timing the step", len(built), timed_steps.pacing_of(clock))
     return ScriptRun(steps.rows, steps.title, steps.subtitle, steps.timed, 0)
 
 
@@ -181,7 +181,7 @@ def _timed(layout: TraceLayout, packets: PacketFabric | None, *, fake: bool) -> 
         return by_packets(time_trace(layout), packets)
     events = events_of(layout.trace)
     timed = time_step(layout, most) if events <= most else None
-    if timed is None or timed.place_requests is not None:
+    if timed is None or timed.is_composed:
         refuse_composed("run", most, events, "take fewer ranks, or leave --fabric out")
     return by_packets(timed, packets)
 

@@ -12,14 +12,14 @@ from emu.model.plan.plan_text import parse_plan
 from emu.study.job_pool import THIS_PROCESS, JobPool, LocalPool
 from emu.study.planning.find import find_plans
 from emu.study.planning.search.results import ResultCache, search_name
-from emu.study.planning.search.row import BEST, PlanRequest, PlanRow, PlanTable
+from emu.study.planning.search.row import TABLE_ROWS, PlanRequest, PlanRow, PlanTable
 from emu.study.training.estimate import EstimateRequest, estimate_and_times
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from launch.clusters import job_pool
 from launch.front import inputs
 from launch.front.inputs import DeviceLike, ModelLike, Topologies, Words, question
-from launch.front.result import Result, late
+from launch.front.result import Result, lazy
 from launch.front.steps.sweeps import PointTimer, Sweep, SweepPoint, sweep_steps
 from launch.show.blocks import Page
 from launch.show.progress import late_notice, progress_bar
@@ -64,7 +64,7 @@ class PlanSearch(Result[PlanRow], drawn_by="chart.step_chart:plans_figure"):
         [topology, *_] = [each for each in self.topologies if each.name == row.topology]
         with late_notice("timing the fastest plan once more, for the report"):
             shown = estimate_and_times(asked, topology, self.device)
-        made: Page = late("html.plan_page:plans_page")(self.table, shown)
+        made: Page = lazy("html.plan_page:plans_page")(self.table, shown)
         return made
 
 
@@ -80,7 +80,7 @@ def plan(
     algorithm: Words = (),
     plan: str = "",
     beside: Words = (),
-    top: int = BEST,
+    top: int = TABLE_ROWS,
     prove_all: bool = False,
     cache: str | Path | None = None,
     sweep: Words = (),
@@ -118,10 +118,10 @@ def plan(
         InputError: an argument is impossible, or no plan fits; the line says which, and how to mend it.
         InterruptedSearch: the search was interrupted; its `table` has the plans that are known.
     """
-    under, word = inputs.stack_of(stack), inputs.model_word(model)
+    software, word = inputs.stack_of(stack), inputs.model_word(model)
     named = tuple(parse_plan(words, global_batch=global_batch, seq=seq) for words in inputs.several(beside))
-    choice = inputs.algorithm_choice(algorithm, under)
-    request = PlanRequest(word, npus, global_batch, seq, under, choice, plan, named, top, prove_all)
+    algorithms = inputs.algorithm_words(algorithm, software)
+    request = PlanRequest(word, npus, global_batch, seq, software, algorithms, plan, named, top, prove_all)
     local = LocalPool(min(_PROCESSES, os.cpu_count() or 1))
     pool = job_pool("emu plan", workers, ray_address, local)
     with closing(ResultCache(inputs.cache_folder(cache))) as kept:
@@ -132,7 +132,7 @@ def plan(
             words |= {"npus": str(npus), "seq": str(seq), "global-batch": str(global_batch)}
             timer = _points_timer(request, kept, local, pool)
             return sweep_steps(inputs.several(sweep), words, inputs.several(topology), timer, f"The best plan of {word}")
-        built, found = inputs.topologies_of(topology), inputs.device_of(device, under.precision.activation)
+        built, found = inputs.topologies_of(topology), inputs.device_of(device, software.precision.activation)
         table = find_plans(request, built, found, kept, pool=pool, progress=progress_bar)
     return PlanSearch(table.rows, table, request, tuple(built), found)
 
@@ -147,7 +147,7 @@ def _points_timer(request: PlanRequest, kept: ResultCache, local: JobPool, pool:
 
 def _best_plan(request: PlanRequest, kept: ResultCache, pool: JobPool, point: SweepPoint) -> PlanRow:
     """Return the fastest plan at a point of a sweep, and keep it."""
-    asked, name = _at(request, point)
+    asked, name = _search_at(request, point)
     found = find_plans(asked, [point.topology], point.device, kept, pool=pool, progress=progress_bar).rows[0]
     kept.write(name, asdict(found))
     return found
@@ -155,13 +155,13 @@ def _best_plan(request: PlanRequest, kept: ResultCache, pool: JobPool, point: Sw
 
 def _recalled(request: PlanRequest, kept: ResultCache, point: SweepPoint) -> PlanRow | None:
     """Return the cached fastest plan at a point of a sweep; None if it is not cached."""
-    found = kept.read(_at(request, point)[1])
+    found = kept.read(_search_at(request, point)[1])
     return None if found is None else PlanRow.stored(found)
 
 
-def _at(request: PlanRequest, point: SweepPoint) -> tuple[PlanRequest, str]:
-    """Return the request for the plans at a point of a sweep, and the name in the cache of the fastest plan there."""
+def _search_at(request: PlanRequest, point: SweepPoint) -> tuple[PlanRequest, str]:
+    """Return the search for plans at a point of a sweep, and the key under which its fastest plan is cached."""
     npus, global_batch, seq = map(point.whole, ("npus", "global-batch", "seq"))
     asked = replace(request, npus=npus, global_batch=global_batch, seq=seq)
-    asked = replace(asked, model=point.model, given=point.said["plan"], stack=point.stack, best=1)
+    asked = replace(asked, model=point.model, given=point.said["plan"], stack=point.stack, top=1)
     return asked, f"best of {search_name(asked, point.model, point.device, (point.topology,))}"

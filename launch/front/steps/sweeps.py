@@ -78,7 +78,7 @@ def words_at(words: Words, point: Words) -> Words:
 
 
 def _parse(text: str, known: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    """Return the quantity and the values that a text gives."""
+    """Return the name of the swept option and its values, from a text such as `seq=2048,4096`."""
     name, equals, said = text.partition("=")
     name = name.strip().replace("_", "-") if "." not in name else name.strip()
     part, _, key = name.partition(".")
@@ -93,7 +93,7 @@ def _parse(text: str, known: Sequence[str]) -> tuple[str, tuple[str, ...]]:
 
 
 def _range(name: str, said: str) -> list[str]:
-    """Return the values of a range with a constant factor; whole numbers if both ends are."""
+    """Return the values of a range `LOW..HIGH:COUNT`, each a constant factor above the last; whole numbers if both ends are."""
     found = _RANGE.fullmatch(said.strip())
     unit = found and (found["unit"] or "")
     if found is None or unit != (found["end"] or "") or not _is_range(found):
@@ -117,8 +117,8 @@ def _is_range(found: re.Match[str]) -> bool:
     return counted and all(numbers) and 0 < float(found["low"]) < float(found["high"])
 
 
-def _in_words(words: str, key: str, value: str) -> str:
-    """Return a list of words such as `tp=8,sp,layers=7,8x14` with a new value for one key."""
+def _with_setting(words: str, key: str, value: str) -> str:
+    """Return a text of settings such as `tp=8,sp,layers=7,8x14` with a new value for one of them."""
     kept, dropped = [], False
     for word in filter(None, words.split(",")):
         name, equals, _ = word.strip().partition("=")
@@ -129,9 +129,9 @@ def _in_words(words: str, key: str, value: str) -> str:
     return ",".join([*kept, f"{key}={value}"])
 
 
-def _in_stack(words: str, key: str, value: str) -> str:
-    """Return the words of a stack with a new value for one setting; a named stack is expanded first."""
-    return _in_words(",".join(STACKS.get(word.strip(), word) for word in words.split(",")), key, value)
+def _with_stack_setting(words: str, key: str, value: str) -> str:
+    """Return the text of a stack with a new value for one setting; the name of a stack is replaced by its settings first."""
+    return _with_setting(",".join(STACKS.get(word.strip(), word) for word in words.split(",")), key, value)
 
 
 def _in_call(words: str, key: str, value: str) -> str:
@@ -154,11 +154,11 @@ def _in_topology(words: str, key: str, value: str) -> str:
     return _in_call(words, key, value)
 
 
-_SET = {"plan": _in_words, "stack": _in_stack, "topology": _in_topology, "device": _in_call}
+_SET = {"plan": _with_setting, "stack": _with_stack_setting, "topology": _in_topology, "device": _in_call}
 
 
 class SweepPoint(NamedTuple):
-    """A point of a sweep: its options as text, and the model, topology, device and stack they name.
+    """A point of a sweep: the values of its options as text, and the model, topology, device and stack that they name.
 
     Files are read before there is a point, so that the processes that time it read none.
     """
@@ -186,7 +186,7 @@ class PointTimer:
 
 
 def _row(points: Sequence[tuple[Words, SweepPoint]], timed: Callable[[SweepPoint], SweepStep], number: int) -> SweepRow:
-    """Return the row of the point with the given number: its step, or the reason why there is none.
+    """Return the row of point number `number`: its step, or the reason why there is none.
 
     All points are sent to other processes once, as they may share large things.
 
@@ -237,7 +237,9 @@ def sweep_steps(sweeps: Sequence[str], words: Words, topologies: Sequence[object
         InputError: a value is invalid at any point, or no point has a step.
     """
     parsed = parse_sweeps(sweeps, *words.keys() & {"npus"})
-    where = [(point, words_at({**words, "topology": _word(each)}, point)) for point in points(parsed) for each in topologies]
+    where = [
+        (point, words_at({**words, "topology": _topology_text(each)}, point)) for point in points(parsed) for each in topologies
+    ]
     built = {said["topology"]: build_topology(said["topology"]) for _, said in where}
     found = [(swept, _resolved(said, built)) for swept, said in where]
     steps = [(swept, point, timer.recall(point)) for swept, point in found]
@@ -259,8 +261,8 @@ def _rows_as_known(rows: Iterable[SweepRow]) -> Iterator[SweepRow]:
         yield row
 
 
-def _word(topology: object) -> str:
-    """Return the word of a topology, whose settings a sweep may change.
+def _topology_text(topology: object) -> str:
+    """Return the text that names a topology, whose settings a sweep may change.
 
     Raises:
         InputError: it is an object.

@@ -18,7 +18,7 @@ from emu.errors import InputError, must_be
 from emu.model.stack.stack import Stack
 from emu.study.live.faulty_job import FaultyJob, losses, time_faulty_job, times_of_trace
 from emu.study.live.timed_faults import run_through_timed_faults
-from emu.study.training.composed.software_costs import device_under, topology_under
+from emu.study.training.composed.software_costs import costed_device, costed_topology
 from emu.study.training.step.choices import choice_for
 from emu.study.training.step.rate import messages_of, products_of, timed_dtypes_text
 from emu.study.training.step.step import Step, TimedTrace, with_means
@@ -34,8 +34,8 @@ from emu.trace.steps import count_steps
 from emu.trace.timed_dtype import usual_dtype
 from emu.trace.trace import Kind, Trace
 from emu.units import format_time
-from launch.front.inputs import DeviceLike, Words, algorithm_choice, calls_of, device_of, several, topologies_of
-from launch.front.result import Result, TraceOutput, late
+from launch.front.inputs import DeviceLike, Words, algorithm_words, device_of, overheads_of, several, topologies_of
+from launch.front.result import Result, TraceOutput, lazy
 from launch.show.blocks import Page
 from launch.show.lanes import few_lanes, lanes, write_perfetto
 from launch.show.progress import with_progress
@@ -108,7 +108,7 @@ class TimedSteps(Result[S]):
 
     def page(self) -> Page:
         """Return the report of all steps, with charts."""
-        made: Page = late("html.step_page:step_page")(self.title, self.subtitle, list(zip(self.rows, self.timed, strict=True)))
+        made: Page = lazy("html.step_page:step_page")(self.title, self.subtitle, list(zip(self.rows, self.timed, strict=True)))
         return made
 
     def save_timeline(self, path: str | Path, *, every_rank: bool = False) -> None:
@@ -139,7 +139,7 @@ class FaultyJobs(Result[FaultyJob], drawn_by="chart.step_chart:job_figure"):
 
     @property
     def failure(self) -> str | None:
-        """The job that stopped; None: none did."""
+        """A text on the job that stopped; None: no job did."""
         return next((f"{job.topology}: the job stopped in {job.stopped}" for job in self.rows if job.stopped is not None), None)
 
     def text(self) -> str:
@@ -158,18 +158,18 @@ def usual_device(device: DeviceLike | None) -> DeviceLike:
 
 
 # A file, or a function that takes the trace as soon as it is recorded.
-KeepTrace = str | Path | TraceOutput | Callable[[Trace], object]
+TraceTarget = str | Path | TraceOutput | Callable[[Trace], object]
 
 
 @dataclass(frozen=True, slots=True)
 class TraceTiming:
-    """The machines on which a trace is timed, and how."""
+    """The topologies on which a trace is timed, with the device, the algorithms and the engine that time it."""
 
     machines: tuple[Topology, ...]  # whole, as they are given
     device: DeviceLike | None  # None: the usual one, but computations of a profile last as they were measured
     dtype: str | None  # None: the dtype that the command of the trace uses
     algorithms: tuple[str, ...]  # words that choose them, with the word for operations that none names
-    calls: Stack  # the times that the software adds to messages and requests
+    overheads: Stack  # the times that the software adds to messages and requests
     given: tuple[str, ...] = ()  # the words that the user gave
 
     @classmethod
@@ -179,9 +179,9 @@ class TraceTiming:
         Raises:
             InputError: a topology is unknown, or the stack has a word that only a generated step can have.
         """
-        calls = calls_of(stack)
+        added = overheads_of(stack)
         built = tuple(topologies_of(topology))
-        return cls(built, device, dtype, algorithm_choice(algorithm, calls), calls, several(algorithm))
+        return cls(built, device, dtype, algorithm_words(algorithm, added), added, several(algorithm))
 
     @classmethod
     def of_replay(
@@ -198,8 +198,8 @@ class TraceTiming:
         Raises:
             InputError: the device or the dtype is unknown.
         """
-        built = [topology_under(self.calls, each) for each in self.machines]
-        return built, device_under(self.calls, device_of(usual_device(self.device), dtype))
+        built = [costed_topology(self.overheads, each) for each in self.machines]
+        return built, costed_device(self.overheads, device_of(usual_device(self.device), dtype))
 
     def for_trace(self, recorded: Trace) -> "TraceTiming":
         """Return the timing of a trace; the computations of a profile keep their measured times unless a device is given.
@@ -231,7 +231,7 @@ class TraceTiming:
         Raises:
             InputError: the device, an algorithm or a fault is unknown.
         """
-        stack, dtype = self.calls, self.dtype or usual_dtype(recorded)
+        stack, dtype = self.overheads, self.dtype or usual_dtype(recorded)
         found = self.for_trace(recorded).build(dtype)[1]
         steps, ranks = count_steps(recorded), recorded.n_ranks
         steps = steps if steps > 1 else job_steps(faults)
@@ -241,7 +241,7 @@ class TraceTiming:
             return choice_for(recorded, self.algorithms, topology, dtype)
 
         if at_times(faults):
-            on = [TraceLayout(recorded, chosen(topology_under(stack, each)), each, found, dtype) for each in self.machines]
+            on = [TraceLayout(recorded, chosen(costed_topology(stack, each)), each, found, dtype) for each in self.machines]
             told = [run_through_timed_faults(each, stack, own) for each, own in zip(on, known, strict=True)]
             for each in told:
                 if each.stopped is None:  # a fault after the end of the job is refused
@@ -316,7 +316,7 @@ class JobConditions:
         if self.factor is None:
             return None
         tempo = Tempo(self.factor, device, dtype, _SWITCH[self.compute or "on"], _SWITCH[self.events or "on"])
-        return Pace(tempo, machine, tuple(faults), partial(topology_under, stack))
+        return Pace(tempo, machine, tuple(faults), partial(costed_topology, stack))
 
 
 def pacing_of(pace: Pace | None) -> PaceFigures | None:
@@ -329,16 +329,16 @@ def paced_jobs(jobs: Sequence[FaultyJob], pace: Pace | None) -> FaultyJobs:
     return FaultyJobs((replace(jobs[0], paced=pacing_of(pace)), *jobs[1:]))
 
 
-def keep_trace(layout: TraceLayout, keep: KeepTrace | None) -> None:
+def save_trace(layout: TraceLayout, target: TraceTarget | None) -> None:
     """Write a trace to a file, or call a function with it.
 
     Args:
         layout: The trace, with what times it.
-        keep: The file or the function; None: neither.
+        target: The file or the function; None: neither.
     """
-    if isinstance(keep, TraceOutput):
-        keep.through(keep.path, partial(write_trace, layout))
-    elif callable(keep):
-        keep(layout.trace)
-    elif keep is not None:
-        write_trace(layout, output_path(keep))
+    if isinstance(target, TraceOutput):
+        target.through(target.path, partial(write_trace, layout))
+    elif callable(target):
+        target(layout.trace)
+    elif target is not None:
+        write_trace(layout, output_path(target))

@@ -17,7 +17,7 @@ from emu.trace.replay.replay import TraceLayout
 from launch.clusters import ClusterOptions
 from launch.front.inputs import DeviceLike, ModelLike, Topologies, Words, model_word, question
 from launch.front.steps import timed_steps
-from launch.front.steps.timed_steps import FaultyJobs, JobConditions, KeepTrace, TimedSteps, TraceTiming
+from launch.front.steps.timed_steps import FaultyJobs, JobConditions, TimedSteps, TraceTarget, TraceTiming
 from launch.show.progress import progress_bar
 from launch.show.text.step_report import train_report
 
@@ -55,7 +55,7 @@ def train(
     checkpoint: str | Path | None = None,
     checkpoint_every: int = 1,
     elastic: bool = False,
-    trace: KeepTrace | None = None,
+    trace: TraceTarget | None = None,
     cluster: str = "local",
     ray_address: str | None = None,
     ranks_per_actor: int | None = None,
@@ -148,23 +148,23 @@ def _trained_with_checkpoints(
     """Return the steps of a job that keeps checkpoints, on the first topology."""
     [machine] = timing.machines
     device = timing.build(request.dtype)[1]
-    pace = job.pace(machine, device, request.dtype, timing.calls)
+    pace = job.pace(machine, device, request.dtype, timing.overheads)
     with progress_bar(f"{request.steps} steps on {request.plan.world} ranks"), where.open_cluster(pace=pace) as cluster:
-        kept = train_with_checkpoints(request, keeping, machine, device, job.faults, timing.calls, cluster.record)
+        kept = train_with_checkpoints(request, keeping, machine, device, job.faults, timing.overheads, cluster.run_traced)
     return timed_steps.paced_jobs([kept], pace)
 
 
 def _trained(
-    request: TrainRequest, timing: TraceTiming, job: JobConditions, where: ClusterOptions, keep: KeepTrace | None
+    request: TrainRequest, timing: TraceTiming, job: JobConditions, where: ClusterOptions, keep: TraceTarget | None
 ) -> Trainings | FaultyJobs:
     """Return the run on each topology; with faults, the steps of the job."""
     built, device = timing.build(request.dtype)
     known, lost = job.known_faults(timing.machines, request.plan.world, request.steps)
-    pace = job.pace(timing.machines[0], device, request.dtype, timing.calls, known)
+    pace = job.pace(timing.machines[0], device, request.dtype, timing.overheads, known)
     with progress_bar(f"{request.steps} steps on {request.plan.world} ranks"):
-        learned = run_steps(request, built, device, partial(where.record, pace=pace), lost)
+        learned = run_steps(request, built, device, partial(where.run_traced, pace=pace), lost)
     choice = choice_on(built[0], request.algorithms, request.dtype)
-    timed_steps.keep_trace(TraceLayout(learned.trace, choice, built[0], device, request.dtype), keep)
+    timed_steps.save_trace(TraceLayout(learned.trace, choice, built[0], device, request.dtype), keep)
     if job.faults and not at_times(job.faults):
         with progress_bar("timing the steps"):
             told = timing.time_with_faults(learned.trace, job.faults)
@@ -181,5 +181,5 @@ def _trained(
 
 
 def _name_of(device: DeviceLike | None) -> str:
-    """Return the name of a device: the word that gives it, or the name of the object."""
+    """Return the name of a device: the text that names it, or the name that the `Device` object has."""
     return device.name if isinstance(device, Device) else str(device)

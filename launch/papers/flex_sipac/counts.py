@@ -14,7 +14,7 @@ RADICES: Mapping[int, range] = {2: range(4, 42, 2), 3: range(4, 12, 2)}  # radic
 
 
 def component_sizes(topology: Topology, rows: Bool | slice = slice(None)) -> list[int]:
-    """Return the number of CUs in each connected part of a topology.
+    """Return the number of computing units (CUs) in each connected part of a topology.
 
     Args:
         topology: The topology.
@@ -27,7 +27,7 @@ def component_sizes(topology: Topology, rows: Bool | slice = slice(None)) -> lis
 
 
 def cus(word: str) -> int:
-    """Return the number of CUs that links join, over all connected parts."""
+    """Return the number of computing units (CUs) that have a link, in a topology that `word` names."""
     return sum(component_sizes(build_once(word)))
 
 
@@ -48,7 +48,10 @@ def common_value(values: Iterable[float]) -> float:
 
 
 def ports() -> str:
-    """Return "L" if a CU has one port for each level and its farthest CU is L links away; else both numbers."""
+    """Return "L" if a computing unit (CU) has one port for each of the L levels and its farthest CU is L links away.
+
+    Otherwise the text has both numbers.
+    """
     topology = build_once("sipac:r=16,L=2")
     links, others = topology.links, np.arange(1, topology.n_npus)
     found = common_value(len(np.unique(links.dimension[links.src == cu])) for cu in range(topology.n_npus))
@@ -57,7 +60,7 @@ def ports() -> str:
 
 
 def neighbours(word: str) -> float:
-    """Return the number of neighbours that each CU has."""
+    """Return the number of neighbours that each computing unit has, in a topology that `word` names."""
     return common_value(np.bincount(build_once(word).links.src).tolist())
 
 

@@ -68,7 +68,7 @@ def _chunks() -> Iterator[FormulaCase]:
 
 
 def _bounds() -> Iterator[FormulaCase]:
-    """Yield how the time of Flex-SiPCO on a part of a system compares with the formula."""
+    """Yield the times of Flex-SiPCO on a part of a system, each with the value of the paper's formula."""
     for r, n in _JOBS:
         word = f"flex-sipac:r={r},L=2,w={2 * (r - 1 + n - 1)},jobs={r * n},latency=2us"
         found = collective_s(word, "all_reduce", "flex-sipco", rows_of(r, n), _SIZE)
@@ -87,7 +87,7 @@ def _load() -> Answer:
     return Answer(float(max(most)), (words,), holds=most == {2})
 
 
-def _single() -> Answer:
+def _equals_sipco() -> Answer:
     """Return whether Flex-SiPCO on a whole system has the schedule of SiPCO."""
     every = [
         algorithm("all_reduce", "flex-sipco").schedule(PartialGrid((r,) * levels, tuple(range(r**levels)))).digest()
@@ -125,16 +125,16 @@ class _PrintedJob:
                 yield from ((rank, to, group * self.r + chunk, level) for to in self._others(rank, level, digits))
 
     def _others(self, rank: int, level: int, digits: Iterable[int]) -> Iterator[int]:
-        """Yield the other ranks of the job whose places have one of the given digits on a level."""
+        """Yield the other ranks of the job that have one of these digits on a level of the network."""
         found = (self._other(rank, level, digit) for digit in digits)
         return (to for to in found if to is not None and to != rank)
 
     def _digit(self, rank: int, level: int) -> int:
-        """Return a digit of a rank's place."""
+        """Return the digit of a rank's CU on a level of the network."""
         return int(self.places[rank] // self.r**level % self.r)
 
     def _other(self, rank: int, level: int, digit: int) -> int | None:
-        """Return the rank whose place has the given digit on a level and equal other digits; None if it is outside the job."""
+        """Return the rank whose CU differs in the digit of one level; None if it is outside the job."""
         return self.rank.get(self.places[rank] + (digit - self._digit(rank, level)) * self.r**level)
 
 
@@ -180,7 +180,7 @@ def _bytes_sent() -> Iterator[FormulaCase]:
 
 
 def _skew() -> Answer:
-    """Return by what share the smallest of three jobs has fewer CUs than the largest, beside the formula of the paper."""
+    """Return the share by which the smallest of three jobs has fewer CUs than the largest, and that of the formula."""
     sizes = component_sizes(build_once("flex-sipac:r=4,L=2,jobs=8+4+4"))
     return check_formula([("jobs of 8, 4 and 4 as they are built", 1 - min(sizes) / max(sizes), 1 - 4 / 8)])
 
@@ -307,7 +307,7 @@ ANSWERS: Mapping[str, Callable[[], Answer | str]] = {
     "fs-bound": lambda: check_formula(_bounds(), "the 2 is reached by chunks in transit: a job on a part of a system"),
     "fs-flex-load": _load,
     "fs-flex-shape": _any_job,
-    "fs-single": _single,
+    "fs-single": _equals_sipco,
     "fs-opt": lambda: check_formula(_bytes_sent()),
     "fs-sigma": _skew,
     "fs-ilp": _optimum,

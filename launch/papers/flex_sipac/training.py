@@ -71,7 +71,7 @@ def vgg() -> list[int]:
 
 
 def bert() -> list[int]:
-    """Return the parameters of the parts of BERT-large: the embeddings, then attention and both products of 24 layers."""
+    """Return the numbers of parameters of BERT-large's embeddings, and of attention and both products of its 24 layers."""
     hidden, inner = 1024, 4096
     attention, (first, second) = 4 * (hidden * hidden + hidden), _dense(hidden, inner, hidden)
     return [(30522 + 512 + 2) * hidden, *[attention, first, second] * 24]
@@ -136,8 +136,8 @@ def by_skew(_: Any) -> Sequence[Figure]:
     ]
 
 
-def _told(times: Mapping[str, float]) -> str:
-    """Return times of systems in words."""
+def _times_text(times: Mapping[str, float]) -> str:
+    """Return the times of systems as text."""
     return ", ".join(f"{name} {1e6 * s:.1f} us" for name, s in times.items())
 
 
@@ -146,14 +146,14 @@ def _leads(times: Mapping[str, float]) -> bool:
     return times[FLEX] <= min(times.values()) * (1 + 1e-9) and times[FLEX] < max(times.values())
 
 
-def _small(sizes: Sequence[int]) -> Answer:
+def _is_fastest_at_some_size(sizes: Sequence[int]) -> Answer:
     """Return whether Flex-SiPAC with Flex-SiPCO is the fastest on 512 CUs for some sizes, for every skew."""
     lost, notes = 0, []
     for job in (512, 448, 256):
         for size in sizes:
             times = {name: time_s(name, 512, job, size) for name in LARGE_SYSTEMS}
             lost += not _leads(times)
-            notes.append(f"{size} bytes, the larger job {job}: {_told(times)}")
+            notes.append(f"{size} bytes, the larger job {job}: {_times_text(times)}")
     of = 3 * len(sizes)
     return Answer("the fastest" if not lost else f"slower in {lost} of {of}", (*notes, _SLOW), holds=not lost)
 
@@ -164,7 +164,7 @@ def _worst() -> Answer:
     for job in JOBS[64][2:]:
         times = {name: iteration_s(name, 64, job, "VGG") for name in SMALL_SYSTEMS}
         holds &= max(times, key=lambda name: times[name]) == TORUS
-        notes.append(f"the larger job {job}: {_told(times)}")
+        notes.append(f"the larger job {job}: {_times_text(times)}")
     return Answer("TPUv4 the slowest" if holds else "not the slowest", tuple(notes), holds=holds)
 
 
@@ -197,8 +197,8 @@ def _median() -> Answer:
 
 
 WORKLOAD_ROWS: Mapping[str, Callable[[], Answer]] = {
-    "fs-7-small": partial(_small, (2**10, 2**14)),
-    "fs-7-large": partial(_small, (2**17, 2**20)),
+    "fs-7-small": partial(_is_fastest_at_some_size, (2**10, 2**14)),
+    "fs-7-large": partial(_is_fastest_at_some_size, (2**17, 2**20)),
     "fs-8-sizes": _median,
     "fs-8-tpu": _worst,
     "fs-8-mesh": _mesh,

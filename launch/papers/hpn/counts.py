@@ -12,7 +12,7 @@ _HOSTS, _GPUS = 289, 8  # more than 288 hosts (9.1), and the GPUs of a host
 
 
 def nodes_of_kind(topology: Topology, kind: str) -> I64:
-    """Return the nodes of a kind: GPU, ToR, Agg or Core."""
+    """Return the numbers of the nodes of a kind: GPU, ToR, Agg or Core."""
     if kind == "GPU":
         return np.arange(topology.n_npus)
     links, tier = topology.links, topology.tiers.index(_BELOW[kind])
@@ -20,7 +20,7 @@ def nodes_of_kind(topology: Topology, kind: str) -> I64:
 
 
 def _between(topology: Topology, node: int, to: I64) -> I64:
-    """Return the links from a node to given other nodes."""
+    """Return the numbers of the links from a node to the nodes `to`."""
     return np.flatnonzero((topology.links.src == node) & np.isin(topology.links.dst, to))
 
 

@@ -35,7 +35,7 @@ def single_tor() -> str:
 
 
 def down(steps: PaperSteps, word: str, down_s: float, switch: bool = False) -> JobThroughput:
-    """Return the job over time, on a topology in which the first link of the first NIC is down for some seconds from 10 s on.
+    """Return a job over time on a topology, in which the first link of the first NIC is down from 10 s on.
 
     Args:
         steps: The estimates of the paper's steps.
@@ -57,7 +57,7 @@ def down(steps: PaperSteps, word: str, down_s: float, switch: bool = False) -> J
     return throughput_over_time(topology, [Fault(part, at, first, last, timed=True)], _UNTIL_S, recourse, job)
 
 
-def _words() -> tuple[str, ...]:
+def _row_notes() -> tuple[str, ...]:
     """Return the notes of all rows of figure 18."""
     return (
         f"{LLAMA_7B} on {HOSTS * GPUS} GPUs with TP=8: {_UNTIL_S:g} s of estimated steps, by `emu outage`",
@@ -67,8 +67,8 @@ def _words() -> tuple[str, ...]:
     )
 
 
-def _goodput(*jobs: JobThroughput) -> str:
-    """Return the goodput of jobs with one ToR and with two in words."""
+def _goodput_text(*jobs: JobThroughput) -> str:
+    """Return the goodputs of two jobs as text: one whose hosts have one ToR switch, one whose hosts have two."""
     one, two = (f"{job.goodput:.3f}" for job in jobs)
     return f"goodput of {_UNTIL_S:g} s: {one} with one ToR, {two} with two"
 
@@ -79,14 +79,17 @@ def _throughput_at(job: JobThroughput, time_s: float) -> float:
 
 
 def link_failure(paper: Any, _: object) -> Answer:
-    """Return whether a job with one ToR halts at once, goes on after a minute and not after two; two ToRs go on."""
+    """Return whether a link failure halts a job with one ToR at once, and a job with two ToRs never.
+
+    The job with one ToR must continue if the link is down for one minute, and end if it is down for two.
+    """
     minute, beyond = (down(paper.steps, single_tor(), down_s) for down_s in (_MINUTE_S, _BEYOND_S))
     dual = down(paper.steps, dual_tor(HOSTS), _MINUTE_S)
     halts = all(_throughput_at(job, _FAILS_S) == 0 and job.waiting_s >= _MINUTE_S for job in (minute, beyond))
     found = f"back after 60 s: halts for {minute.waiting_s:.1f} s; after 121 s: {'ends' if beyond.stopped else 'goes on'}"
-    words = (f"121 s: {beyond.stopped}", _goodput(minute, dual))
+    words = (f"121 s: {beyond.stopped}", _goodput_text(minute, dual))
     holds = halts and minute.stopped is None and beyond.stopped is not None and dual.stopped is None
-    return Answer(found, (*words, *_words()), holds=holds)
+    return Answer(found, (*words, *_row_notes()), holds=holds)
 
 
 def link_repair(paper: Any, _: object) -> Answer:
@@ -97,7 +100,7 @@ def link_repair(paper: Any, _: object) -> Answer:
     found = f"{100 * while_down:.1f} % while it is down, {100 * back:.1f} % from its repair on"
     other = f"not judged: with the whole ToR down, {100 * _throughput_at(tor, _FAILS_S + _MINUTE_S - 1):.1f} %"
     halted = f"it halts for {job.waiting_s:g} s until BGP has converged, which is assumed"
-    return Answer(found, (halted, other, *_words()), holds=0 < while_down < 1 and back == 1)
+    return Answer(found, (halted, other, *_row_notes()), holds=0 < while_down < 1 and back == 1)
 
 
 def link_flap(paper: Any, _: object) -> Answer:
@@ -109,7 +112,9 @@ def link_flap(paper: Any, _: object) -> Answer:
         "two ToRs: the link's messages wait until BGP has converged, for which 1 s is assumed, or the link is back",
     )
     holds = one.stopped is None and one.waiting_s > _HALT_S and lost_s[1] < _NEGLIGIBLE * lost_s[0]
-    return Answer(f"one ToR {lost_s[0]:.1f} s, two {lost_s[1]:.2f} s", (*words, _goodput(one, two), *_words()), holds=holds)
+    return Answer(
+        f"one ToR {lost_s[0]:.1f} s, two {lost_s[1]:.2f} s", (*words, _goodput_text(one, two), *_row_notes()), holds=holds
+    )
 
 
 def over_time(paper: Any) -> Sequence[Figure]:

@@ -41,7 +41,7 @@ def gain_percent(words: tuple[str, str], seconds: Callable[[str], float]) -> flo
 
 
 def _all_reduce() -> Answer:
-    """Return what an all_reduce of 448 GPUs gains on HPN over DCN+, at the best of several sizes."""
+    """Return by how many per cent an all_reduce of 448 GPUs is faster on HPN than on DCN+, at the best of several sizes."""
 
     def seconds(name: str, size: int, word: str) -> float:
         return collective_s(word, "all_reduce", name, (56, _GPUS), size, _hosts(word, 56).ravel())
@@ -53,14 +53,17 @@ def _all_reduce() -> Answer:
     return Answer(max(gains.values()), (words, FLOWS, _IN_ORDER, _NVLS, other))
 
 
-def _multi() -> Answer:
-    """Return what eight rings at once, one for each rail, gain on HPN over DCN+."""
+def _gain_of_eight_rings() -> Answer:
+    """Return by how many per cent eight rings at once, one for each rail, are faster on HPN than on DCN+."""
     gain = gain_percent((DCN_JOB, HPN_JOB), lambda word: all_reduces_s(word, _RING, 56, _hosts(word, 56).T, _SIZE))
     return Answer(gain, (FLOWS, _IN_ORDER, "a ring of the 56 GPUs of each rail, all eight at once"))
 
 
 def _all_gather() -> Answer:
-    """Return what one round of eight rings gains on HPN over DCN+, if each ring leaves hosts by another rail."""
+    """Return by how many per cent one round of eight rings is faster on HPN than on DCN+.
+
+    Each ring leaves hosts by another rail.
+    """
 
     def seconds(word: str) -> float:
         turned = (np.arange(_GPUS)[:, None] + 1 + np.arange(_GPUS)) % _GPUS  # ring q leaves by GPU q
@@ -85,7 +88,10 @@ def _round_s(word: str, src: I64, dst: I64) -> float:
 
 
 def _four_tasks() -> Answer:
-    """Return what four jobs gain from disjoint paths, as the best of three placements: the paper prints its best."""
+    """Return by how many per cent disjoint paths make four jobs faster.
+
+    It is the best of three placements, because the paper prints its best.
+    """
 
     def seconds(order: I64, word: str) -> float:
         rails = _hosts(word, 64)[order].reshape(4, 16, _GPUS).transpose(0, 2, 1).reshape(-1, 16)
@@ -99,7 +105,10 @@ def _four_tasks() -> Answer:
 
 @cache
 def dual_plane() -> Mapping[int, float]:
-    """Return the gain in per cent of an all_reduce of 4 GiB from two planes, by the number of GPUs (HPN figure 19)."""
+    """Return by how many per cent two planes are faster than one Clos network in an all_reduce of 4 GiB, by the number of GPUs.
+
+    This is figure 19 of HPN. The hosts of the job are in a random order.
+    """
 
     def seconds(order: I64, word: str) -> float:
         shape = (len(order), _GPUS)
@@ -115,14 +124,14 @@ def dual_plane() -> Mapping[int, float]:
 
 
 def _dual_plane_answer(choose: Callable[..., float]) -> Answer:
-    """Return the least or the largest gain of two planes."""
+    """Return the least or the largest of the gains that two planes have over the numbers of GPUs."""
     gains = dual_plane()
     words = ", ".join(f"{gpus} GPUs {gain:.1f}" for gpus, gain in gains.items())
     return Answer(choose(gains.values()), (words, FLOWS, _NVLS, "hosts of the two segments in an order drawn at random"))
 
 
-def _across() -> Answer:
-    """Return what two planes gain for traffic from each GPU of a segment to its partner in the next segment."""
+def _gain_across_segments() -> Answer:
+    """Return by how many per cent two planes speed up traffic from each GPU of a segment to its partner in the next segment."""
     src = np.broadcast_to(np.arange(1024), (CONNECTIONS, 1024))
     gain = gain_percent(("hpn:clos:dims=2x128x8", "hpn:pod:dims=2x128x8"), lambda word: _round_s(word, src, src + 1024))
     return Answer(gain, (FLOWS, "every GPU of a segment sends to the GPU of its rail and place in the next"))
@@ -197,12 +206,12 @@ def _core() -> Answer:
 
 TIMES: Mapping[str, Callable[[], Answer]] = {
     "hpn-ar": _all_reduce,
-    "hpn-mar": _multi,
+    "hpn-mar": _gain_of_eight_rings,
     "hpn-ag": _all_gather,
     "hpn-347": _four_tasks,
     "hpn-dp-lo": partial(_dual_plane_answer, min),
     "hpn-dp-hi": partial(_dual_plane_answer, max),
-    "hpn-716": _across,
+    "hpn-716": _gain_across_segments,
     "hpn-3x": _imbalance,
     "hpn-37": _cross_segment,
     "hpn-s-hash": _stages,

@@ -45,7 +45,7 @@ _HOW = f"--device {DEVICE} --stack {STACK} --algorithm {' --algorithm '.join(ALG
 
 
 def _plan_text(model: str, plan: Plan, batch: str) -> str:
-    """Return a job in words.
+    """Return a text on a training job: its model, its plan and the source of its batch.
 
     Args:
         model: The model.
@@ -56,7 +56,7 @@ def _plan_text(model: str, plan: Plan, batch: str) -> str:
 
 
 def _step_gain(paper: Any, target: Target) -> Answer:
-    """Return what a step gains on HPN over DCN+."""
+    """Return by how many per cent a training step is faster on HPN than on DCN+."""
     model, plan, words, batch = _JOBS[target.id]
     times = {word: paper.steps.estimate(model, plan, word, partial(build_once, word)).step_time_s for word in words}
     seconds = f"{times[words[0]]:.3f} s on DCN+, {times[words[1]]:.3f} s on HPN"

@@ -58,13 +58,13 @@ def _value(name: str, what: str) -> float:
 
 
 def _row(paper: Any, target: Target) -> Answer:
-    """Return a row of table 6."""
+    """Return Emu's answer to a row of table 6: a price, a power, or one of them for each GPU or GB/s."""
     name = target.given["of"]
     return Answer(_value(name, target.given["what"]), (f"{NETWORKS[name]} at the prices of Table 8",))
 
 
 def _counts(paper: Any, target: Target) -> Answer:
-    """Return how many parts of some kinds a network has."""
+    """Return the number of parts of some kinds in the bill of a network."""
     bill = build_topology(NETWORKS[target.given["of"]]).bill
     counts = [sum(bill[part] for part in parts.split("+")) for parts in target.given["parts"].split("/")]
     told = (f"{NETWORKS[target.given['of']]}: {target.given['parts']}",)

@@ -153,13 +153,16 @@ def _messages_of_rank_0(p: int) -> list[int]:
 
 
 def _exchange_time(target: Target) -> float:
-    """Return the time of Binary Exchange."""
+    """Return the time of Binary Exchange by its formula: for each round `ts`, and `tw m` for each message of rank 0."""
     m, ts, tw = (float(target.given[name]) for name in ("m", "ts", "tw"))
     return sum(ts + tw * m * sent for sent in _messages_of_rank_0(target.number("p")))
 
 
 def _exchange_bytes(target: Target) -> float:
-    """Return the bytes that rank 0 sends in the busiest round of Binary Exchange, in the unit of the row's `m`."""
+    """Return the size of all messages that rank 0 sends in the busiest round of Binary Exchange.
+
+    It is the number of these messages times the size of a message, `m` of the row, in the unit in which the row has it.
+    """
     return float(target.number("m") * max(_messages_of_rank_0(target.number("p"))))
 
 
@@ -180,13 +183,13 @@ def _slopes(paper: Any, target: Target) -> Answer:
     return Answer(f"slopes {slopes[0]:.2f} and {slopes[1]:.2f}", told, holds=fine)
 
 
-def _by_tp(target: Target) -> float:
+def _elements_with_tp(target: Target) -> float:
     """Return the elements that a GPU sends for a layer with tensor parallelism."""
     b, s, h, n = (target.number(name) for name in ("b", "s", "h", "n"))
     return int((schedule("all_reduce", "ring", n).src == 0).sum()) * b * s * h / n
 
 
-def _by_ep(target: Target) -> float:
+def _elements_with_ep(target: Target) -> float:
     """Return the elements that a GPU sends for a layer with expert parallelism: each token goes to k experts and back."""
     b, s, h, n, k = (target.number(name) for name in ("b", "s", "h", "n", "k"))
     return 2 * int((schedule("all_to_all", "at-once", n).src == 0).sum()) * (b * s / n) * k * h / n
@@ -209,7 +212,7 @@ def gpu_rate(word: str) -> float:
 
 
 def parameters(model: str) -> int:
-    """Return the parameters of a model."""
+    """Return the number of parameters of a model."""
     return MODELS.find(model).parameters()
 
 
@@ -224,8 +227,8 @@ ANSWERS: Mapping[str, AnswerFunction] = {
     "aa-T": partial(_compare_with_formula, _exchange_time),
     "aa-bytes": partial(_compare_with_formula, _exchange_bytes),
     "aa-ord": _slopes,
-    "t3-tp": partial(_compare_with_formula, _by_tp),
-    "t3-ep": partial(_compare_with_formula, _by_ep),
-    "t3-cross": partial(_compare_with_formula, lambda target: _by_ep(target) / _by_tp(target)),
+    "t3-tp": partial(_compare_with_formula, _elements_with_tp),
+    "t3-ep": partial(_compare_with_formula, _elements_with_ep),
+    "t3-cross": partial(_compare_with_formula, lambda target: _elements_with_ep(target) / _elements_with_tp(target)),
     "hw-power": _power,
 }

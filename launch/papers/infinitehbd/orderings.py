@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from emu.study.faults.source import independent_states
-from emu.study.faults.waste import machine_of, waste
+from emu.study.faults.waste import machine_of, waste_of
 from emu.topology.catalogue import build_topology
 from launch.data.presets import production_log
 from launch.papers.infinitehbd.waste import (
@@ -34,27 +34,27 @@ _NEAR = 0.001  # difference that counts as equal: a tenth of a point
 _ELEVEN = (0.085, 0.125)  # shares that count as "around 11 %"
 
 
-def _by_tp(system: str) -> dict[int, float]:
+def _waste_by_tp(system: str) -> dict[int, float]:
     """Return the mean waste of a system for each TP that it can hold."""
     return {tp: mean_on_trace(system, tp).mean() for tp in TPS if holds(system, tp)}
 
 
 def _percents(by_tp: Mapping[int, float]) -> str:
-    """Return the waste for each TP in words."""
+    """Return the waste for each TP as text, in per cent."""
     return ", ".join(f"TP-{tp} {100 * wasted:.2f} %" for tp, wasted in by_tp.items())
 
 
 def _waste_texts(systems: Iterable[str]) -> tuple[str, ...]:
-    """Return the waste of each system on the trace in words."""
-    return tuple(f"{system}: {_percents(_by_tp(system))}" for system in systems)
+    """Return, for each system, a text on its waste over the fault trace at each TP."""
+    return tuple(f"{system}: {_percents(_waste_by_tp(system))}" for system in systems)
 
 
 def _lowest(paper: Any, target: Target) -> Answer:
     """Return whether InfiniteHBD wastes less than other architectures, and as little as an ideal switch."""
-    best, ideal = _by_tp(BEST), _by_tp(IDEAL)
-    others = [_by_tp(system) for system in SYSTEMS if system not in (IDEAL, BEST, FEWER)]
+    best, ideal = _waste_by_tp(BEST), _waste_by_tp(IDEAL)
+    others = [_waste_by_tp(system) for system in SYSTEMS if system not in (IDEAL, BEST, FEWER)]
     lowest = all(best[tp] < other[tp] for other in others for tp in other) and all(
-        best[tp] <= wasted + 1e-12 for tp, wasted in _by_tp(FEWER).items()
+        best[tp] <= wasted + 1e-12 for tp, wasted in _waste_by_tp(FEWER).items()
     )
     equal = all(abs(best[tp] - ideal[tp]) <= _NEAR for tp in TPS)
     return Answer("lowest" if lowest and equal else "not lowest", _waste_texts(SYSTEMS), holds=lowest and equal)
@@ -65,19 +65,19 @@ def _distance_of_k2_and_k3(paper: Any, target: Target) -> Answer:
 
     They count as almost identical if each is nearer to the other than any other architecture is.
     """
-    of_tors = {k: _by_tp(system) for k, system in ((2, FEWER), (3, BEST))}
+    of_tors = {k: _waste_by_tp(system) for k, system in ((2, FEWER), (3, BEST))}
     in_a_row = {k: {tp: float(np.mean([side_by_side(k, tp, seed) for seed in range(ORDERS)])) for tp in TPS} for k in (2, 3)}
     ways = {"in different sub-lines, as 4.3 joins nodes of different ToRs": of_tors, "neighbours on the line": in_a_row}
     told = [f"the nodes of a server are {where}: K={k} {_percents(of[k])}" for where, of in ways.items() for k in (2, 3)]
     apart = max(abs(of[2][tp] - of[3][tp]) for of in ways.values() for tp in TPS)
-    others = [_by_tp(system) for system in SYSTEMS if system not in (IDEAL, BEST, FEWER)]
+    others = [_waste_by_tp(system) for system in SYSTEMS if system not in (IDEAL, BEST, FEWER)]
     nearest = min(abs(other[tp] - of_tors[3][tp]) for other in others for tp in other)
     return Answer(f"within {100 * apart:.2f} points", tuple(told), holds=apart <= _NEAR < nearest)
 
 
-def _eleven(paper: Any, target: Target) -> Answer:
-    """Return whether NVL racks waste around 11 %."""
-    found = {(s, tp): _by_tp(s)[tp] for s in RACKS for tp in TPS[1:] if holds(s, tp)}
+def _nvl_wastes_eleven(paper: Any, target: Target) -> Answer:
+    """Return whether racks of NVL waste around 11 % of their GPUs."""
+    found = {(s, tp): _waste_by_tp(s)[tp] for s in RACKS for tp in TPS[1:] if holds(s, tp)}
     low, high = _ELEVEN
     told = f"{100 * min(found.values()):.2f} to {100 * max(found.values()):.2f} %"
     around = f"taken for around 11 %: {100 * low:g} to {100 * high:g}"
@@ -86,7 +86,7 @@ def _eleven(paper: Any, target: Target) -> Answer:
 
 def _between(paper: Any, target: Target) -> Answer:
     """Return whether NVL-576 wastes more than InfiniteHBD and less than NVL-72."""
-    low, middle, high = (_by_tp(s) for s in (BEST, "NVL-576", "NVL-72"))
+    low, middle, high = (_waste_by_tp(s) for s in (BEST, "NVL-576", "NVL-72"))
     between = all(low[tp] < middle[tp] < high[tp] for tp in TPS)
     return Answer("between" if between else "not between", _waste_texts((BEST, "NVL-576", "NVL-72")), holds=between)
 
@@ -101,9 +101,9 @@ def _cubes(paper: Any, target: Target) -> Answer:
     return Answer("good, then worst" if good and most else "otherwise", told, holds=good and most)
 
 
-def _rings(paper: Any, target: Target) -> Answer:
-    """Return whether the waste of SiP-Ring grows with TP."""
-    found = [*_by_tp("SiP-Ring").values()]
+def _rings_waste_grows(paper: Any, target: Target) -> Answer:
+    """Return whether the waste of SiP-Ring, the machine of fixed rings, grows with each larger TP."""
+    found = [*_waste_by_tp("SiP-Ring").values()]
     told = f"{100 * found[0]:.1f}->{100 * found[-1]:.1f} %"
     return Answer(told, _waste_texts(("SiP-Ring",)), holds=all(a < b for a, b in pairwise(found)))
 
@@ -158,7 +158,7 @@ def wait_longest(found: Mapping[str, float], worst: Iterable[str]) -> bool:
 
 
 def _waits(paper: Any, target: Target) -> Answer:
-    """Return whether there is a size of job at which the systems of the paper wait longest at every TP."""
+    """Return whether, for some size of job, the systems that the paper names wait longest at every TP."""
     told, found = [f"all repairs take {production_log().mean_repair_days:.2f} days, the mean of the trace", _ABOVE], {}
     for tp, worst in _WORST.items():
         of = {scale: waiting_of_all(tp, scale) for scale in SCALES}
@@ -188,7 +188,7 @@ def _explosion(paper: Any, target: Target) -> Answer:
     """Return how many GPUs one failed node takes out of groups of 64; rings of 576 GPUs stand for a GPU-centric HBD."""
     drawn, found = independent_states(_SELDOM, NPUS // NODE, 2000, 0), {}
     for name, word in _RADIUS.items():
-        of = waste(machine_of(build_topology(word), NPUS), NODE if name == "node" else 64, drawn)
+        of = waste_of(machine_of(build_topology(word), NPUS), NODE if name == "node" else 64, drawn)
         found[name] = float(NPUS - of.share @ of.usable) / float(of.share @ of.faulty * NPUS / NODE)
     told = ", ".join(f"{_RADIUS[name]} {gpus:.0f}" for name, gpus in found.items())
     rising = all(a < b for a, b in pairwise(found.values()))
@@ -199,10 +199,10 @@ def _explosion(paper: Any, target: Target) -> Answer:
 ANSWERS: Mapping[str, AnswerFunction] = {
     "s-1": _lowest,
     "s-2": _distance_of_k2_and_k3,
-    "s-3": _eleven,
+    "s-3": _nvl_wastes_eleven,
     "s-4": _between,
     "s-5": _cubes,
-    "s-6": _rings,
+    "s-6": _rings_waste_grows,
     "s-7": _scale,
     "s-8": _waits,
     "t1": _explosion,

@@ -61,7 +61,7 @@ def _over_time(paper: Any) -> list[Figure]:
     return _for_each_tp("day of the trace", _WASTE, points)
 
 
-def _by_rate(paper: Any) -> list[Figure]:
+def _waste_by_rate(paper: Any) -> list[Figure]:
     """Return the waste by the share of faulty nodes, for each TP (figures 14 and 22)."""
     at = [100 * rate for rate in RATES]
     return _for_each_tp(_FAULTY, _WASTE, lambda system, tp: (at, [100 * at_rate(system, tp, rate).mean for rate in RATES]))
@@ -88,7 +88,7 @@ def _waits(paper: Any) -> list[Figure]:
 _CROSS = "cross-ToR traffic (%)"
 
 
-def _by_size(paper: Any) -> Figure:
+def _traffic_by_size(paper: Any) -> Figure:
     """Return the cross-ToR traffic by the size of the cluster (InfiniteHBD figure 17a)."""
     curves = [Curve(way, SIZES, [crossing(way, 0.9, 0.05, size=size) for size in SIZES]) for way in PLACEMENTS]
     return Figure("A job of 90 %, 5 % of nodes faulty", "GPUs of the cluster", _CROSS, curves, log="x")
@@ -97,7 +97,7 @@ def _by_size(paper: Any) -> Figure:
 _OF_JOBS = (0.5, 0.6, 0.7, 0.75, 0.8, 0.825, 0.85, 0.875, 0.9)
 
 
-def _by_job(paper: Any) -> Figure:
+def _traffic_by_job(paper: Any) -> Figure:
     """Return the cross-ToR traffic by the size of the job (InfiniteHBD figure 17b)."""
     at = [100 * job for job in _OF_JOBS]
     curves = [Curve(way, at, [crossing(way, job, 0.05) for job in _OF_JOBS]) for way in PLACEMENTS]
@@ -105,7 +105,7 @@ def _by_job(paper: Any) -> Figure:
     return Figure("8,192 GPUs, 5 % of nodes faulty", "job (% of all GPUs)", _CROSS, [*curves, *printed])
 
 
-def _by_faults(paper: Any) -> Figure:
+def _traffic_by_faults(paper: Any) -> Figure:
     """Return the cross-ToR traffic by the share of faulty nodes (InfiniteHBD figure 17c)."""
     at = [100 * rate for rate in RATIOS]
     curves = [Curve(way, at, [crossing(way, 0.85, rate) for rate in RATIOS]) for way in PLACEMENTS]
@@ -116,7 +116,7 @@ _COST_RATES = (0.0, 0.02, 0.04, 0.06, 0.08, 0.10, 0.12, 0.14, 0.16)
 
 
 def _costs(paper: Any) -> Figure:
-    """Return the aggregate cost by the share of faulty nodes (InfiniteHBD figure 17d)."""
+    """Return a figure of the aggregate cost by the share of faulty nodes (InfiniteHBD figure 17d)."""
     at = [100 * rate for rate in _COST_RATES]
     curves = [Curve(system, at, [aggregate(system, rate) / 1000 for rate in _COST_RATES]) for system in PRICED]
     title = "The network, and GPUs faulty or wasted, TP-32"
@@ -133,10 +133,15 @@ def _trace(paper: Any) -> list[Figure]:
     ]
 
 
-_PARTS: Mapping[str, Callable[[Any], Figure]] = {"17a": _by_size, "17b": _by_job, "17c": _by_faults, "17d": _costs}
+_PARTS: Mapping[str, Callable[[Any], Figure]] = {
+    "17a": _traffic_by_size,
+    "17b": _traffic_by_job,
+    "17c": _traffic_by_faults,
+    "17d": _costs,
+}
 FIGURES: Mapping[str, DrawFunction] = {
     "13": _spread,
-    "14": _by_rate,
+    "14": _waste_by_rate,
     "15": _jobs,
     "16": _waits,
     "17": lambda paper: [draw(paper) for draw in _PARTS.values()],
@@ -144,7 +149,7 @@ FIGURES: Mapping[str, DrawFunction] = {
     "18": _trace,
     "20": _over_time,
     "21": _spread,
-    "22": _by_rate,
+    "22": _waste_by_rate,
     "23": _waits,
 }
 _STEPS = FittedInput(

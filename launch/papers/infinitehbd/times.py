@@ -29,7 +29,7 @@ _DOMAIN = USED._replace(domain=_GPUS // USED.gpus)
 
 
 class PlacedStep(NamedTuple):
-    """A step on a placement, and the shares of all bytes that GPUs send."""
+    """The seconds of a step on a placement, and the shares (0 to 1) of all bytes that GPUs send over ToRs and out of them."""
 
     step_s: float
     dcn: float  # share that goes to ToRs
@@ -38,7 +38,7 @@ class PlacedStep(NamedTuple):
 
 
 def wiring(cluster: Cluster, taper: int) -> OcstrxPlan:
-    """Return the wiring of a cluster whose ToRs have links up."""
+    """Return the wiring of a cluster whose ToR switches have links to switches above them."""
     dims = 1, cluster.domain // cluster.tor, cluster.tor, cluster.gpus
     return OcstrxPlan("infinitehbd", dims, cluster.k, TP, OcstrxRates(latency=0), taper=taper)
 
@@ -80,7 +80,7 @@ def placed_step(way: str, job: float, faults: float, taper: int = _TAPER, gpus: 
     plan = job_plan(of, len(groups))
     request = EstimateRequest(_model(), plan, stack_of(plan), tuple(options()["algorithm"]))
     step, timed = prepare(request, fabric(of, faulty, groups), unlimited_device()).estimate(unlimited_device(), briefly=True)
-    bytes_sent = timed.shares * timed.topology.links.bandwidth_Bps * step.step_time_s
+    bytes_sent = timed.link_busy * timed.topology.links.bandwidth_Bps * step.step_time_s
     src, kind = timed.topology.links.src, timed.topology.links.dimension
     of_gpus = src < of.npus
     total = bytes_sent[of_gpus].sum()
@@ -92,19 +92,19 @@ def placed_step(way: str, job: float, faults: float, taper: int = _TAPER, gpus: 
 _JOB = "405B with MHA as in table 2, by TP=32 x CP=2 x DP, on 1,024 GPUs (8 GPUs a node, 2 nodes a ToR, K=3)"
 
 
-def _told(found: PlacedStep) -> str:
-    """Return a step and its bytes in words."""
+def _step_text(found: PlacedStep) -> str:
+    """Return a text on a step and the bytes that it sends."""
     shares = f"{100 * found.crossing:.2f} % of all bytes leave ToRs, {100 * found.dcn:.2f} % are sent over the DCN"
     return f"{found.step_s:.2f} s, {shares}, {100 * found.edges:.0f} % of the edges of CP rings leave ToRs"
 
 
 def _share(way: str) -> AnswerFunction:
-    """Return a function that answers the share of all bytes of a step that leaves ToRs, in per cent."""
+    """Return a function that answers with the share, in per cent, of all bytes of a step that leaves ToRs."""
 
     def answer(paper: Any, target: Target) -> Answer:
         job, faults = (float(target.given[name]) / 100 for name in ("job", "faults"))
         found = placed_step(way, job, faults)
-        return Answer(100 * found.crossing, (_JOB, _told(found)))
+        return Answer(100 * found.crossing, (_JOB, _step_text(found)))
 
     return answer
 
@@ -115,7 +115,7 @@ def _step(paper: Any, target: Target) -> Answer:
     of = {way: placed_step(way, job, faults) for way in PLACEMENTS}
     best, worst = of["Optimized"], of["Baseline"]
     wide = [placed_step(way, job, faults, 1).step_s for way in ("Optimized", "Baseline")]
-    notes = [f"{way}: {_told(found)}" for way, found in of.items()]
+    notes = [f"{way}: {_step_text(found)}" for way, found in of.items()]
     notes += [f"links up of 1/{_TAPER} of the bandwidth of a ToR's GPUs; with all of it {wide[0]:.2f} and {wide[1]:.2f} s"]
     told = f"{best.step_s:.2f} s, and {worst.step_s:.2f} by the baseline"
     return Answer(told, (_JOB, *notes), holds=best.crossing < worst.crossing and best.step_s < worst.step_s)

@@ -12,7 +12,7 @@ from emu.arrays import I64
 from launch.papers.paper import AnswerFunction
 from launch.papers.targets import Answer, Target
 from topologies.infinitehbd.ocstrx_plan import OcstrxPlan, OcstrxRates
-from topologies.infinitehbd.orchestration import cross_tor, groups, orchestrate, search
+from topologies.infinitehbd.orchestration import choose_groups, cross_tor, orchestrate, search
 
 
 class Cluster(NamedTuple):
@@ -82,7 +82,7 @@ def _random_groups(of: OcstrxPlan, faulty: I64, wanted: int, random: np.random.G
     order = random.permutation(np.setdiff1d(every, faulty))
 
     def among(nodes: int) -> I64:
-        return groups(of, np.isin(every, order[:nodes]), 0)
+        return choose_groups(of, np.isin(every, order[:nodes]), 0)
 
     fewest = bisect_left(range(len(order)), wanted, lo=wanted * of.m, key=lambda nodes: len(among(nodes)))
     return among(fewest)[:wanted]
@@ -104,13 +104,13 @@ def crossing(way: str, job: float, faults: float, draws: int = _FEW, size: int =
     wanted = int(job * size) // of.tp * of.tp
     for _ in range(draws):
         faulty = random.choice(of.nodes, round(faults * of.nodes), replace=False)
-        if len(groups(of, ~np.isin(np.arange(of.nodes), faulty), 0)) * of.tp >= wanted:
+        if len(choose_groups(of, ~np.isin(np.arange(of.nodes), faulty), 0)) * of.tp >= wanted:
             found.append(cross_tor(of, placement(way, of, faulty, wanted, random)))
     return 100 * SHARE * float(np.mean(found)) if found else float("nan")
 
 
 def _others_text(job: float, faults: float) -> str:
-    """Return the traffic of the other placements in words.
+    """Return a text on the traffic of the placements that the paper does not propose.
 
     Args:
         job: The share of GPUs that the job takes.

@@ -12,12 +12,13 @@ from emu.model.generate.generate import memory_by_part
 from emu.model.generate.item import Ask
 from emu.model.model import MODELS
 from emu.model.plan.plan import Plan
-from emu.study.planning.bound.bound import Outline, chart_s
 from emu.study.planning.bound.least_times import LeastTimes
 from emu.study.planning.bound.megatron_paths import MegatronPaths
+from emu.study.planning.bound.outline import Outline
+from emu.study.planning.bound.pipeline_chart import chart_s
 from emu.study.planning.bound.rates import LeastTime, Rates
 from emu.study.planning.search.row import PlanRow
-from emu.study.training.composed.software_costs import device_under, topology_under
+from emu.study.training.composed.software_costs import costed_device, costed_topology
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology
 from emu.units import format_size
@@ -97,11 +98,11 @@ def _least_s(training: Training, plans: Sequence[Plan]) -> Iterator[float]:
     known: dict[int, MegatronPaths] = {}
     for plan in plans:
         stack, model = stack_of(plan), MODELS.find(training.model)
-        computes = device_under(stack, unlimited_device()).over(plan.world)
+        computes = costed_device(stack, unlimited_device()).for_ranks(plan.world)
         if plan.world not in known:
             known[plan.world] = MegatronPaths(model, stack, computes)
         ways = known[plan.world]
-        outline, rings = Outline.of(ways, plan), _Rings.under(plan, topology_under(stack, build_topology(topology_of(plan))))
+        outline, rings = Outline.of(ways, plan), _Rings.under(plan, costed_topology(stack, build_topology(topology_of(plan))))
         yield max(outline.seconds(rings), chart_s(ways, outline, rings))
 
 
@@ -134,7 +135,7 @@ class _Rings(LeastTimes):
         return self._between.collective(place, ask) if ask.axis == "dp" else LeastTimes.collective(self, place, ask)
 
     def messages(self, to: int, size: int) -> Sequence[LeastTime]:
-        """Return the least times of messages between places; see `LeastTimes.messages`."""
+        """Return the least times of messages between places of a pipeline; see `LeastTimes.messages`."""
         return self._between.messages(to, size)
 
     @property
@@ -192,7 +193,7 @@ def _config(paper: Any, target: Target) -> Answer:
 
 
 def _trend(paper: Any, target: Target) -> Answer:
-    """Return the TP of the best plan for each number of GPUs."""
+    """Return the TP of the best plan for each number of GPUs, as text."""
     tps = [_best(paper, gpus)[0].tp for gpus in _sizes(paper)]
     grows = "it never falls" if all(a <= b for a, b in pairwise(tps)) else "it falls"
     told = f"the best TP of {', '.join(map(str, _sizes(paper)))} GPUs; as they grow, {grows}"
@@ -244,7 +245,7 @@ _SWITCHED = "where rows travel to experts, TP GPUs are round a switch at the sam
 
 
 def _mfu_with_imbalance(paper: Any, target: Target) -> Answer:
-    """Return the MFU with expert parallelism at an imbalance."""
+    """Return the MFU with expert parallelism if experts get unequal numbers of tokens, by the row's imbalance."""
     step = _step_with_imbalance(paper, target.number("gpus"), target.number("imbalance"))
     even = _step_with_imbalance(paper, target.number("gpus"), 0).mfu
     falls = f"{step.mfu / even:.4f} of that at 0 %"

@@ -8,7 +8,7 @@ import numpy as np
 
 from emu.arrays import F64
 from emu.study.faults.source import LoggedFaults, MachineStates, independent_states, states_of_log
-from emu.study.faults.waste import Waste, machine_of, waste
+from emu.study.faults.waste import Waste, machine_of, waste_of
 from emu.topology.catalogue import build_topology
 from launch.data.presets import GPUS, SOURCE, production_log
 from launch.papers.paper import AnswerFunction
@@ -55,7 +55,7 @@ def on_trace(system: str, tp: int, seed: int = 0, repair_days: float = 0.0) -> W
         seed: The seed of the order of servers.
         repair_days: The time of every repair; 0.0: as logged.
     """
-    return waste(machine_of(build_topology(word_of(system, tp)), NPUS), tp, trace(seed, repair_days))
+    return waste_of(machine_of(build_topology(word_of(system, tp)), NPUS), tp, trace(seed, repair_days))
 
 
 @cache
@@ -65,21 +65,21 @@ def side_by_side(k: int, tp: int, seed: int) -> float:
     Appendix A maps the trace linearly; section 4.3 joins nodes of different ToRs instead, if a ToR has several nodes.
     """
     word = f"infinitehbd:dims=1x{NPUS // NODE}x1x{NODE},k={k}"
-    return waste(machine_of(build_topology(word), NPUS), tp, trace(seed)).mean
+    return waste_of(machine_of(build_topology(word), NPUS), tp, trace(seed)).mean
 
 
 @cache
 def trace(seed: int, repair_days: float = 0.0) -> MachineStates:
-    """Return the states of the nodes over the production trace; the arguments are those of `on_trace`."""
+    """Return the states of a machine's nodes over the paper's production trace of faults."""
     log = production_log().lasting(repair_days) if repair_days else production_log()
-    return LoggedFaults(NODE, seed, log, SOURCE, GPUS).of(NPUS).states
+    return LoggedFaults(NODE, seed, log, SOURCE, GPUS).for_machine(NPUS).states
 
 
 @cache
 def at_rate(system: str, tp: int, rate: float) -> Waste:
     """Return the waste if each node is faulty with the same probability."""
     drawn = independent_states(rate, NPUS // NODE, _DRAWS, 0)
-    return waste(machine_of(build_topology(word_of(system, tp)), NPUS), tp, drawn)
+    return waste_of(machine_of(build_topology(word_of(system, tp)), NPUS), tp, drawn)
 
 
 @cache
@@ -98,12 +98,12 @@ def faulty_quantile(quantile: float) -> float:
 
 @cache
 def mean_on_trace(system: str, tp: int) -> F64:
-    """Return [8] the mean waste for each order of the servers."""
+    """Return [8] the waste of a system, a mean over the time of the fault trace, for each of 8 random orders of the servers."""
     return np.array([on_trace(system, tp, seed).mean for seed in range(ORDERS)])
 
 
 def _mean(paper: Any, target: Target) -> Answer:
-    """Return the mean waste of a system over the trace."""
+    """Return the waste of a system, as the mean over the time of the fault trace."""
     system, tp = target.given["of"], target.number("tp")
     found = 100 * mean_on_trace(system, tp)
     drawn = f"the mean of {ORDERS} orders of the servers, from {found.min():.2f} to {found.max():.2f}"
@@ -112,13 +112,13 @@ def _mean(paper: Any, target: Target) -> Answer:
     return Answer(float(found.mean()), (f"{word_of(system, tp)} on the 348-day trace: {drawn}", by_itself))
 
 
-def _alone(paper: Any, target: Target) -> Answer:
+def _waste_of_units(paper: Any, target: Target) -> Answer:
     """Return the waste of units that have the same number of faulty GPUs."""
     word, units, faults = target.given["of"], target.number("units"), target.number("faults")
     topology = build_topology(word)
     faulty = np.zeros((1, units * topology.n_npus), np.bool_)
     faulty.reshape(units, -1)[:, :faults] = True
-    found = waste(machine_of(topology, faulty.size), target.number("tp"), MachineStates(np.ones(1), faulty, np.zeros(1)))
+    found = waste_of(machine_of(topology, faulty.size), target.number("tp"), MachineStates(np.ones(1), faulty, np.zeros(1)))
     scale = {"%": 100.0, "GPUs": float(found.npus)}[target.unit]
     return Answer(scale * found.mean, (f"{units} x {word}",))
 
@@ -142,7 +142,10 @@ def _faulty_most(paper: Any, target: Target) -> Answer:
 
 
 def _waste_of_k2(paper: Any, target: Target) -> Answer:
-    """Return the waste of K=2 if all nodes are faulty with one probability: breaks of the line cost some, at most the bound."""
+    """Return the waste of the K-hop line with K=2 if all nodes are faulty with one probability.
+
+    Breaks of the line cost some NPUs; the waste must not be above the paper's bound.
+    """
     rate = float(target.given["rate"]) / 100
     found = 100 * at_rate(FEWER, target.number("tp"), rate).mean
     rest = 100 * at_rate(IDEAL, target.number("tp"), rate).mean
@@ -170,8 +173,8 @@ ANSWERS: Mapping[str, AnswerFunction] = {
     "w-inf": _mean,
     "w-nvl72": _mean,
     "w-tpu": _mean,
-    "w-formula": _alone,
-    "w-ex": _alone,
+    "w-formula": _waste_of_units,
+    "w-ex": _waste_of_units,
     "w-ninth": _ninth,
     "c-eb": _breakpoints,
     "c-loose": _waste_of_k2,

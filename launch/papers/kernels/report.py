@@ -165,7 +165,7 @@ def _narrow_shares(
 
 
 def most_of(group: tuple[str, str, str], products: Sequence[PublishedProduct]) -> float:
-    """Return the highest clock of the device of a group."""
+    """Return the highest clock of the device of a group of products."""
     return _MOST.get(next(product.device for product in products if product.of == group), _BOOST)
 
 
@@ -178,7 +178,7 @@ HBM = 0.8  # of the memory's bandwidth, that kernels reach where it is not fitte
 
 
 def kernel_of(of: PublishedProduct) -> MeasuredKernel:
-    """Return a published product as a kernel."""
+    """Return a published product in the form of a measured kernel."""
     moved = MeasuredKernel(Kernel.PRODUCT, of.dtype, of.seconds, of.batch, of.m, of.n, of.k)
     wide = 2 if of.dtype.startswith("float8") else 1  # what FP8 gives is of two bytes
     return moved._replace(bytes=moved.moved + (wide - 1) * of.batch * of.m * of.n)
@@ -198,7 +198,10 @@ _TOKENS, _HIDDEN = 2**14, 2048  # that the papers of FlashAttention measure with
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelComparison:
-    """A published kernel measurement, with the time that the model predicts."""
+    """A published kernel measurement, and Emu's value for it; `ratio` is Emu's over the published one.
+
+    `use` says whether constants were fitted to it or it was predicted.
+    """
 
     kind: str
     device: str
@@ -297,7 +300,7 @@ def _sums() -> Iterator[KernelComparison]:
 
 
 def _comparison(of: PublishedFigure, kind: str, what: str, ours: float) -> KernelComparison:
-    """Return a published figure with Emu's value for it."""
+    """Return a published figure of a kernel beside Emu's value for it."""
     return KernelComparison(
         kind=kind,
         device=of.device,

@@ -8,8 +8,8 @@ from statistics import fmean
 import numpy as np
 
 from emu.errors import InputError
-from emu.model.plan.plan_checks import check_fits, check_runs
-from emu.study.training.composed.software_costs import device_under
+from emu.model.plan.plan_checks import check_fits_model, check_runs
+from emu.study.training.composed.software_costs import costed_device
 from emu.study.training.device_fit import Constant, DeviceFit, Ladder, StepNearDevice, with_constants
 from emu.study.training.estimate import EstimateRequest, PreparedEstimate, prepare
 from emu.study.training.step_choice.algorithm_search import ALWAYS_COMPOSED
@@ -44,7 +44,7 @@ class RunRequest:
 
     @property
     def model(self) -> str:
-        """The name of the model; a fit leaves out all runs of one model together."""
+        """The name of the model of the measured run; a fit leaves out all runs of one model together."""
         return self.run.model or self.run.id
 
     @property
@@ -79,13 +79,16 @@ class PreparedRun:
 
     def near(self, device: Device) -> StepNearDevice:
         """Return the run's step time as a function of the device, valid near the given device."""
-        under = partial(device_under, self.run_request.request.stack)
+        under = partial(costed_device, self.run_request.request.stack)
         return StepNearDevice.of(self.prepared.timed(under(device)), device, under)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunComparison:
-    """A published run with its measured step time and Emu's."""
+    """A published run with its measured step time and Emu's, in seconds; `ratio` is Emu's time over the measured one.
+
+    Fields of `in_sample` are by constants that were fitted to this run, too.
+    """
 
     id: str
     model: str
@@ -128,7 +131,7 @@ def ask(run: Run, where: str) -> RunRequest:
     (model, architecture), topology = model_of(run, where), topology_of(run, where)
     request = request_of(run, model, where)
     try:
-        check_fits(request.plan, model, request.stack)
+        check_fits_model(request.plan, model, request.stack)
         check_runs(request.plan, model, request.stack)
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
@@ -213,7 +216,7 @@ def fit_of(device: str, rows: Sequence[PreparedRun], others: Sequence[PreparedRu
 
 
 def _ladders(rows: Sequence[PreparedRun], device: Device) -> Iterator[Ladder]:
-    """Yield the ladders among runs: the runs of one model, plan and software on several numbers of NPUs."""
+    """Yield the ladders among runs: runs that differ in the number of NPUs alone."""
     by_plan: dict[Hashable, list[PreparedRun]] = {}
     for of in rows:
         by_plan.setdefault(of.run_request.copy_key, []).append(of)
@@ -225,7 +228,7 @@ def _ladders(rows: Sequence[PreparedRun], device: Device) -> Iterator[Ladder]:
 
 
 def _blind(draws: Sequence[Sequence[tuple[int, float]]], kinds: Sequence[str]) -> Iterator[tuple[str, Blind]]:
-    """Yield, by kind of run, the errors on models that were left out of a fit on the other half of the models."""
+    """Yield, for each kind of run, the errors on models that a fit on the other half of the models has not seen."""
     for kind in dict.fromkeys(kinds):
         errors = [abs(ratio - 1) for draw in draws for row, ratio in draw if kinds[row] == kind]
         if errors:

@@ -87,7 +87,10 @@ def _family_of(run: Run) -> str:
 
 
 class Setting(NamedTuple):
-    """The software with its settings that certain published sources used."""
+    """The settings of the software that certain published sources used, which their rows do not repeat.
+
+    `sources`, `devices` and `models` say to which rows the setting applies.
+    """
 
     stack: str  # as `--stack` takes it, but for the dtypes
     sharding: str
@@ -196,7 +199,7 @@ def topology_of(run: Run, where: str) -> str:
 
 
 def stack_of(run: Run, name: str) -> Stack:
-    """Return the stack of a setting, in the precision of a run."""
+    """Return the stack that a setting names, in the precision of a run."""
     dtype, setting = PRECISIONS[run.precision], SETTINGS[name]
     narrow = f",{setting.fp8}" if run.precision == FP8 else ""
     return parse_stack(f"{setting.stack}{narrow},weight={dtype},activation={dtype}", STACKS)

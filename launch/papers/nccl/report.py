@@ -15,7 +15,7 @@ from emu.collective.algorithm import AUTO
 from emu.model.stack.stack import Stack, parse_stack, spell_stack
 from emu.study.measure.bench import bench
 from emu.study.measure.request import BenchRequest
-from emu.study.training.composed.software_costs import topology_under
+from emu.study.training.composed.software_costs import costed_topology
 from emu.study.training.step.step import LEFT_OUT
 from emu.topology.catalogue import build_topology
 from launch.data.fitted import DATA, rows_of
@@ -29,7 +29,7 @@ _START, _LOW, _HIGH = (15.0, 1.0, 25.0, 0.7), (1.0, 0.05, 0.0, 0.3), (100.0, 10.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeRow:
-    """The measured and the computed time of one size."""
+    """The measured and Emu's time of a collective of one size; `ratio` is Emu's time over the measured one."""
 
     size_bytes: int
     measured_s: float
@@ -67,7 +67,7 @@ def rows(stack: Stack, which: Sequence[tuple[int, float]]) -> list[SizeRow]:
         stack: The stack with which times are computed.
         which: The bytes and the measured seconds of each size.
     """
-    topology = topology_under(stack, build_topology(NODE))
+    topology = costed_topology(stack, build_topology(NODE))
     sizes = tuple(size for size, _ in which)
     found = bench(topology, BenchRequest("all_reduce", stack.library or AUTO, sizes, launch_s=stack.launch_s))
     return [
@@ -105,5 +105,5 @@ def cross_validated_rows(which: Sequence[tuple[int, float]]) -> list[SizeRow]:
 
 
 def stack_words(stack: Stack) -> str:
-    """Return a stack in the words of `--stack`."""
+    """Return a stack as the text that `--stack` takes."""
     return spell_stack(stack).partition(",")[2]

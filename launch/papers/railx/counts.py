@@ -62,7 +62,7 @@ def row_bound(word: str, m: int) -> float:
 
 
 def line_nodes(word: str, m: int) -> int:
-    """Return the number of nodes that rails along X join with the first node, directly or over others."""
+    """Return the number of nodes to which the first node is joined by rails along X, directly or over other nodes."""
     topology = build_once(word)
     row = topology.links.dimension == 1
     part = components(topology.n_npus // m**2, topology.links.src[row] // m**2, topology.links.dst[row] // m**2)
@@ -83,7 +83,7 @@ def _lemma() -> Answer:
 
 
 def _hops(word: str) -> tuple[int, int, int]:
-    """Return three figures over random pairs: the most hops inside nodes, the most between nodes, and the virtual channels.
+    """Return the most hops inside nodes and the most between nodes over random pairs, and the number of virtual channels.
 
     The number of virtual channels is 0 if routes can deadlock.
     """
@@ -167,7 +167,7 @@ def largest_job_nodes(side: int, faults: np.ndarray) -> int:
     return len(kept[0]) * len(kept[1])
 
 
-def _beside() -> Answer:
+def _other_subnetworks() -> Answer:
     """Return how many sub-networks take all nodes where four faults cost one job two rows or columns, at most."""
     side, counts = 5, Counter[int]()
     for places in combinations(range(side**2), 4):
@@ -227,8 +227,8 @@ def _falls() -> Answer:
     return Answer(f"correlation {linear:.3f}", (f"nodes of 4096 in the mean: {words}",), holds=holds)
 
 
-def _larger() -> Answer:
-    """Return whether availability falls with the size of the system."""
+def _availability_falls() -> Answer:
+    """Return whether the availability of the system (in per cent) falls from 32x32 over 64x64 to 128x128 nodes."""
     every = [availability(side, 0.001) for side in (32, 64, 128)]
     words = ", ".join(f"{side}x{side} {found:.1f} %" for side, found in zip((32, 64, 128), every, strict=True))
     return Answer(words, holds=every[0] > every[1] > every[2])
@@ -242,11 +242,11 @@ COUNTS: Mapping[str, Callable[[], Answer]] = {
     "rx-t2-df-bw": _dragonfly_throughput,
     "rx-d-hx": _most_inside,
     "rx-a2": _grids,
-    "rx-a5": _beside,
+    "rx-a5": _other_subnetworks,
     "rx-worst": lambda: check_formula(_worst()),
     "rx-avail": _available,
     "rx-avail-s1": _falls,
-    "rx-avail-s2": _larger,
+    "rx-avail-s2": _availability_falls,
 }
 
 

@@ -29,8 +29,11 @@ _B = 50e9  # bytes per second of a port
 _ELEMENTS = 648 * 16 * 20000  # of the larger size, so that latencies do not count; all shares are whole
 
 
-def _byte_s(axes: tuple[str, ...], operation: str, served: str) -> float:
-    """Return the seconds per additional byte of a request; see `_cases` for the arguments."""
+def _request_byte_s(axes: tuple[str, ...], operation: str, served: str) -> float:
+    """Return the seconds that Emu's time of a request grows by for each additional byte, from two sizes.
+
+    The arguments are those of `_compared_entry`.
+    """
     short, long = (
         request_s(_WORD, _SHAPE, axes, Ask("axis", operation, times * _ELEMENTS, "bfloat16"), served) for times in (1, 2)
     )
@@ -38,27 +41,31 @@ def _byte_s(axes: tuple[str, ...], operation: str, served: str) -> float:
 
 
 def _hops(axes: tuple[str, ...], operation: str, served: str) -> float:
-    """Return the number of consecutive hops between nodes in a request; see `_cases` for the arguments."""
+    """Return the number of consecutive hops between nodes in a request; see `_compared_entry` for the arguments."""
     asked = Ask("axis", operation, 648 * 16, "bfloat16")
     short, long = (request_s(f"{_WORD},optical={us}us", _SHAPE, axes, asked, served) for us in (1, 100))
     return (long - short) / 99e-6
 
 
-def _cases(
+def _compared_entry(
     axes: tuple[str, ...], operation: str, served: str, byte: tuple[float, float], hops: int
 ) -> Callable[[], Iterator[FormulaCase]]:
-    """Return a function that yields a time of table 4 as cases of a formula.
+    """Return a function that compares one entry of table 4 with Emu's times of the same request.
+
+    The function yields the seconds for each additional byte and, if `hops` is not 0, the number of hops between nodes. Each
+    comes as a name, Emu's value, and the value by the table's formula.
 
     Args:
-        axes: The axes on which ranks of a group differ.
-        operation: The operation.
-        served: The algorithm.
-        byte: The ports' worth of a byte in the table, 1 / (2 n_e / m) for EP, and the share that is sent, which it rounds to 1.
-        hops: The hops between nodes that follow one another, such as C - 1.
+        axes: The axes of the plan on which the ranks of a group differ, such as `ep`.
+        operation: The operation of the request, such as `all_to_all`.
+        served: The name of the algorithm that serves it.
+        byte: Two factors: the time of a byte in the table, in units of a byte's time on one port, such as 1 / (2 n_e / m) for
+            EP; and the share of the bytes that is really sent, which the table rounds to 1.
+        hops: The number of hops between nodes that follow one another, such as C - 1.
     """
 
     def found() -> Iterator[FormulaCase]:
-        yield "s a byte", _byte_s(axes, operation, served), byte[0] * byte[1] / _B
+        yield "s a byte", _request_byte_s(axes, operation, served), byte[0] * byte[1] / _B
         if hops:
             yield "hops between nodes", _hops(axes, operation, served), hops
 
@@ -83,12 +90,15 @@ _OF_TIMES = (
 
 
 def _time(*of: object) -> Answer:
-    """Return whether a time of table 4 is that of the request on the built rails; the arguments are those of `_cases`."""
-    return check_formula(_cases(*of)(), *_OF_TIMES)  # type: ignore[arg-type]
+    """Return whether the time that table 4 prints for a request is Emu's on the built rails.
+
+    The arguments are those of `_compared_entry`.
+    """
+    return check_formula(_compared_entry(*of)(), *_OF_TIMES)  # type: ignore[arg-type]
 
 
 def _pairing_text(ports: str) -> tuple[list[float], str]:
-    """Return the least seconds of each pairing, and a sentence of them."""
+    """Return the seconds of the fastest split for each pairing of axes, and a sentence on them."""
     found = [best_static(ports, pairing) for pairing in PAIRINGS]
     told = ", ".join(
         f"{a}+{b} and {c}+{d} {1e3 * s:.3f} ms ({word.partition('GB/s,')[2]})"
@@ -143,7 +153,7 @@ def _turn_fits() -> Answer:
     return Answer(told, (f"on the best fixed split {1e3 * static:.3f} ms",), holds=rising and gains and loses)
 
 
-def _larger() -> Answer:
+def _gap_grows_with_model() -> Answer:
     """Return whether the gap between CP and EP is longer for a larger model."""
     small, large = gap_s(), gap_s(larger=True)
     told = f"{1e3 * small:.2f} and {1e3 * large:.2f} ms"
@@ -162,7 +172,7 @@ MAPPED: Mapping[str, Callable[[], Answer]] = {
     "rx-52-map": _pairs,
     "rx-52-full": _in_turns,
     "rx-52-turn": _turn_fits,
-    "rx-52-larger": _larger,
+    "rx-52-larger": _gap_grows_with_model,
     "rx-a4-gap": _gap,
 }
 

@@ -32,7 +32,7 @@ _NAMES = ("pp", "dp", "ep", "cp", "tp")  # the slowest first
 
 @dataclass(frozen=True)
 class Shape:
-    """The numbers of ranks of five axes."""
+    """The sizes of five axes of parallelism."""
 
     tp: int = 4
     cp: int = 3
@@ -107,21 +107,21 @@ def timed(trace: Trace, word: str, choice: Choice = _CHOICE) -> TimedTrace:
 
 
 @cache
-def _small() -> Trace:
-    """Return the small step, whose axes send EP > CP > DP > PP bytes."""
+def _small_trace() -> Trace:
+    """Return the trace of a small step, whose axes send more bytes in the order EP > CP > DP > PP."""
     return _SMALL.trace()
 
 
 @cache
 def small_step(word: str) -> tuple[float, Mapping[str, float]]:
     """Return the seconds of the small step on a topology, and the seconds that each axis is waited for."""
-    report = timed(_small(), word).report
+    report = timed(_small_trace(), word).report
     return report.step_time_s, report.figures()["exposed_comm_by_axis_s"]
 
 
 def sent() -> Mapping[str, int]:
     """Return the bytes that a rank of the first stage sends in the small step, for each of the axes that rails carry."""
-    trace, found = _small(), dict[str, int]()
+    trace, found = _small_trace(), dict[str, int]()
     events, axes = trace.events_of(0), {"ep": "ep", "cp": "cp", "cp+dp": "dp", "edp": "dp", "pp": "pp"}
     for row in np.flatnonzero((events.step > 0) & np.isin(events.kind, (1, 2))).tolist():
         axis = axes.get(trace.groups[trace.group_of[0][events.group[row]]].axis, "")
@@ -133,13 +133,27 @@ FINE, COARSE = "m=2,n=4,bandwidth=25GB/s", "m=2,n=2,bandwidth=50GB/s"  # ports o
 PAIRINGS = (("ep", "pp", "cp", "dp"), ("ep", "cp", "dp", "pp"), ("ep", "dp", "cp", "pp"))  # two along X, two along Y
 
 
-def _splits(ports: str) -> Iterable[tuple[int, int, int]]:
-    """Yield the ways to split rails: their total number, and those of the first axis along X and along Y."""
+def _rail_splits(ports: str) -> Iterable[tuple[int, int, int]]:
+    """Yield the splits of the rails of X and of Y among the two axes that share each of them.
+
+    Args:
+        ports: The ports of a chip, FINE or COARSE; these decide how many rails there are.
+
+    Yields:
+        The number of rails of X, equal to that of Y; the rails that the first axis of X has; the rails that the first axis of Y
+        has. The second axis has the others.
+    """
     return product((8,), (4, 6), (2, 4, 6)) if ports == FINE else product((4,), (2,), (1, 2, 3))
 
 
 def static_word(ports: str, pairing: tuple[str, ...], split: tuple[int, int, int]) -> str:
-    """Return the topology whose rails are split in a fixed way."""
+    """Return the topology, as text, whose rails are split in a fixed way.
+
+    Args:
+        ports: The ports of a chip, FINE or COARSE.
+        pairing: The four axes: two along X, two along Y.
+        split: An entry of `_rail_splits`.
+    """
     a, b, c, d = (f"{axis}{getattr(_SMALL.shape, axis)}" for axis in pairing)
     rails, x, y = split
     return f"railx:mapped:{ports},x={a}@{x}+{b}@{rails - x},y={c}@{y}+{d}@{rails - y}"
@@ -147,7 +161,7 @@ def static_word(ports: str, pairing: tuple[str, ...], split: tuple[int, int, int
 
 def best_static(ports: str, pairing: tuple[str, ...]) -> tuple[float, str]:
     """Return the least seconds of the small step over all splits of rails, and the topology that reaches it."""
-    words = [static_word(ports, pairing, split) for split in _splits(ports)]
+    words = [static_word(ports, pairing, split) for split in _rail_splits(ports)]
     return min((small_step(word)[0], word) for word in words)
 
 

@@ -16,7 +16,7 @@ _RATE = "bandwidth=100GB/s"
 
 
 def _chips_of(m: int, nodes: int) -> I64:
-    """Return the number of the chip at each place of the grid of (m nodes) x (m nodes) chips, row by row."""
+    """Return the number of the chip at each position of the grid of (m nodes) x (m nodes) chips, row by row."""
     return np.arange((m * nodes) ** 2).reshape(nodes, nodes, m, m).transpose(0, 2, 1, 3).ravel()
 
 
@@ -231,7 +231,7 @@ def _f15_best() -> Answer:
 
 
 def _f15_large() -> Answer:
-    """Return how far apart the algorithms are at the largest size, where they should be closer than at the smallest."""
+    """Return the ratio of the slowest to the fastest algorithm at the largest size; it should be less than at the smallest."""
     spread, small = ([_spread(p, size) for p in SCALES if size in sizes_of(p)] for size in (LARGE, SMALL))
     told = f"slowest over fastest {', '.join(f'{s:.2f}' for s in spread)}"
     return Answer(told, (_figure_15_text(LARGE), *_OF_15), holds=max(spread) <= 1.3 < min(small))
@@ -261,7 +261,7 @@ Pair = tuple[float, float]
 
 
 def _split_time(first: int, ports: int, loads: Pair, beside: Pair) -> float:
-    """Return the time of two uses in sequence if the first gets `first` of the ports and the second the others."""
+    """Return the time of two phases, one after the other, if one has `first` of the ports and the other the remaining ports."""
     return max(beside[0], loads[0] / first) + max(beside[1], loads[1] / (ports - first))
 
 
@@ -319,7 +319,7 @@ def ports_of_cp(seq: int, *, overlapped: bool = False) -> int:
 
 
 def _f16(what: str) -> Answer:
-    """Return one of the statements about figure 16."""
+    """Return whether one of the paper's statements about figure 16 holds."""
     plain, hidden = ([ports_of_cp(seq, overlapped=over) for seq in SEQUENCES] for over in (False, True))
     holds = {
         "short": plain[0] < 5,

@@ -66,12 +66,12 @@ def latency(word: str, load: float) -> float:
 
 
 def _cycle_s(topology: Topology) -> float:
-    """Return the seconds of a cycle."""
+    """Return the seconds of a cycle, of which the largest latency of a link is a fixed number."""
     return int(topology.links.latency_fs.max()) / TICKS_PER_S / _CYCLES
 
 
 def _graph(topology: Topology, packets: Schedule) -> Graph:
-    """Return the tasks of the packets."""
+    """Return a graph with a message for each packet of a schedule."""
     sizes = np.full(packets.n_slots, round(_FLITS * _cycle_s(topology) * PORT_BPS))
     return lower(FabricJob(packets, sizes, topology, np.arange(topology.n_npus, dtype=np.int32))).graph
 
@@ -112,7 +112,7 @@ class ChipFabric(NamedTuple):
         return [load for load in (0.05, *np.arange(1, 9) / 10) if load <= most]
 
     def latency(self, load: float) -> float:
-        """Return the mean latency of a packet in cycles."""
+        """Return the mean latency of a packet in cycles, at a load given as a share of what ports can send."""
         return latency(self.word, load)
 
     def dollars(self) -> float:

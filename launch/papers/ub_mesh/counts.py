@@ -21,12 +21,17 @@ _LANE = 14e9  # bytes per second of a lane: 112 Gb/s, the topologies' default
 
 
 def tier(topology: Topology, word: str) -> Bool:
-    """Return [L] whether each link is of a tier whose name contains a word."""
+    """Return [L] whether each link belongs to a tier whose name contains `word`."""
     return np.isin(topology.links.dimension, [i for i, name in enumerate(topology.tiers) if word in name])
 
 
 def tier_rate(word: str, tier_word: str) -> float:
-    """Return the bandwidth of all links of a tier together, in bytes per second."""
+    """Return the sum of the bandwidths of all links of a tier, both directions, in bytes per second.
+
+    Args:
+        word: The topology with its settings, as `--topology` takes it.
+        tier_word: The name of the tier.
+    """
     return float(build_once(word).links.bandwidth_Bps[tier(build_once(word), tier_word)].sum())
 
 
@@ -46,7 +51,11 @@ def lanes(topology: Topology, of: Bool | slice = slice(None)) -> I64:
 
 
 def npu_lanes(word: str) -> float:
-    """Return the number of UB lanes that an NPU uses."""
+    """Return the number of UB lanes of an NPU, as the mean over all NPUs of a topology.
+
+    Args:
+        word: The topology with its settings, as `--topology` takes it.
+    """
     return float(lanes(build_once(word))[: npus(word)].mean())
 
 

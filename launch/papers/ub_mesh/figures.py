@@ -13,7 +13,7 @@ _LOWEST = 80.0
 
 
 def _racks(paper: Any) -> Sequence[Figure]:
-    """Return the two parts of figure 17: the performance of a rack by its design, by model and by length of sequences."""
+    """Return figures 17a and 17b, the performance of each design of a rack: by model, and by length of sequences."""
     by_model = [Curve(rack, range(len(MODELS)), [relative(paper.steps, rack, model) for model in MODELS]) for rack in RACKS]
     by_seq = [Curve(rack, range(2), [mean_relative(paper.steps, rack, seqs) for seqs in (SHORT, LONG)]) for rack in RACKS]
     printed = Curve("as printed (6.2)", (-0.3, -0.1, 0.1, 0.7), (95.5, 98.1, 99.2, 95.0), printed=True)

@@ -111,7 +111,7 @@ _DIGITS = 4  # decimals in which the rates of switches are equal
 
 
 def _share(paper: Any, target: Target) -> float:
-    """Return the share (per cent) of the bytes in table 1 that the given axes have together."""
+    """Return the share, in per cent, that the axes of a row have of all bytes in table 1."""
     volume = {each.id.split("-")[2]: paper.value(each) for each in paper.targets if each.id.endswith("-vol")}
     share: float = 100 * sum(volume[axis] for axis in target.given["axis"].split("+")) / sum(volume.values())
     return share
@@ -122,7 +122,7 @@ def _share_of_row(paper: Any, row: str) -> float:
     return _share(paper, next(each for each in paper.targets if each.id == f"ub-t1-{row}"))
 
 
-def _near(paper: Any, _: Target) -> Answer:
+def _share_inside_racks(paper: Any, _: Target) -> Answer:
     """Return which share of bytes stays in a rack: that of TP and SP. Two NPUs of a rack are 2 hops apart at most."""
     share = _share_of_row(paper, "97")
     return Answer(f"{share:.1f} % of the bytes", ("of TP and SP (table 1), which are in a rack",), holds=share > 50)
@@ -154,7 +154,7 @@ _TIMES: Mapping[str, Callable[[], Answer | float | str]] = {
 _ANSWERS: Mapping[str, AnswerFunction] = {
     "ub-t1-": _share,
     "ub-t1-dp2": lambda paper, _: f"{_share_of_row(paper, 'DP-pct'):.2f};{_share_of_row(paper, 'TP-pct'):.1f}",
-    "ub-hops": _near,
+    "ub-hops": _share_inside_racks,
     "ub-afr-sw": _failures_of_a_switch,
     "ub-capex-": capex_ratio,
     **TRAINING,

@@ -69,7 +69,7 @@ def _values_text(values: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {value:.2f}" for name, value in values.items())
 
 
-def _by_model(choose: Callable[..., float], paper: Any, _: object) -> Answer:
+def _extreme_over_models(choose: Callable[..., float], paper: Any, _: object) -> Answer:
     """Return the least or the largest performance over all models."""
     found = {model: relative(paper.steps, UB, model) for model in MODELS}
     return Answer(choose(found.values()), (f"per cent of the Clos's: {_values_text(found)}",))
@@ -87,13 +87,13 @@ def _gain_others(paper: Any, _: object) -> Answer:
 
 
 def _gain_b(paper: Any, _: object) -> Answer:
-    """Return the mean gain of 1D-FM-B."""
+    """Return the mean gain of the rack design 1D-FM-B, in per cent."""
     found = _gains(paper, B)
     return Answer(float(np.mean([*found.values()])), (f"the mean of {_values_text(found)}",))
 
 
-def _by_rack(rack: str, seqs: Sequence[int], paper: Any, _: object) -> Answer:
-    """Return the performance of a rack."""
+def _rack_performance(rack: str, seqs: Sequence[int], paper: Any, _: object) -> Answer:
+    """Return the performance of one design of a rack relative to that of a Clos network."""
     return Answer(mean_relative(paper.steps, rack, seqs), ("the mean of all models",))
 
 
@@ -117,7 +117,7 @@ def losses(steps: UBMeshSteps, model: str, strategies: Iterable[str] = _STRATEGI
 
 
 def _loss(strategy: str, paper: Any, _: object) -> Answer:
-    """Return the loss of one strategy."""
+    """Return by how many per cent a step is slower with one strategy of routing than on a Clos network."""
     return Answer(losses(paper.steps, _GPT4, [strategy])[strategy], ("the mean of all sequences",))
 
 
@@ -172,7 +172,7 @@ _HOW = (
 
 
 def machine(npus: int) -> str:
-    """Return the part of a SuperPod, or the several SuperPods, with this number of NPUs."""
+    """Return, as text, the topology with this number of NPUs: a part of a SuperPod, or several SuperPods."""
     racks = npus // _RACK
     pods, in_pod = max(1, racks // _POD), min(racks, _POD)
     row = min(_ROW, in_pod)
@@ -209,17 +209,17 @@ def _above(paper: Any, _: object) -> Answer:
 
 
 TRAINING: Mapping[str, AnswerFunction] = {
-    "ub-f17-lo": partial(_by_model, min),
-    "ub-f17-hi": partial(_by_model, max),
+    "ub-f17-lo": partial(_extreme_over_models, min),
+    "ub-f17-hi": partial(_extreme_over_models, max),
     "ub-f17-1dfma": lambda paper, _: Answer(_gains(paper, A)[_LLAMA]),
     "ub-f17-1dfma-o": _gain_others,
     "ub-f17-1dfmb": _gain_b,
     "ub-f17-order": _order,
     "ub-7pct": _gap,
-    "ub-f17b-2d": partial(_by_rack, UB, SHORT),
-    "ub-f17b-a": partial(_by_rack, A, SHORT),
-    "ub-f17b-b": partial(_by_rack, B, SHORT),
-    "ub-f17b-long": partial(_by_rack, UB, LONG),
+    "ub-f17b-2d": partial(_rack_performance, UB, SHORT),
+    "ub-f17b-a": partial(_rack_performance, A, SHORT),
+    "ub-f17b-b": partial(_rack_performance, B, SHORT),
+    "ub-f17b-long": partial(_rack_performance, UB, LONG),
     "ub-f19-short": partial(_loss, "shortest"),
     "ub-f19-apr": partial(_loss, "borrow"),
     "ub-f19-order": _losses_in_order,

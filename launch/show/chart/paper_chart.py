@@ -17,7 +17,7 @@ _MARKS, _MARKED = "osD^v<>ph*", 40
 
 
 def picture(figure: Figure | Sequence[Figure]) -> Picture:
-    """Return a picture of a figure of a paper; a sequence of figures is drawn as parts, two in a row."""
+    """Return a figure of a paper, drawn as a picture; several figures are drawn side by side, two in a row."""
     if not isinstance(figure, Figure):
         return _pictures(figure)
     drawn, axes = new_page(_WIDE_IN, _HIGH_IN, figure.title)
@@ -27,7 +27,7 @@ def picture(figure: Figure | Sequence[Figure]) -> Picture:
 
 
 def _pictures(parts: Sequence[Figure]) -> Picture:
-    """Return the parts of a figure in one picture.
+    """Return several figures of a paper, side by side in one picture.
 
     There is one legend where all parts have the same curves, else each part has its own.
     """
@@ -52,12 +52,12 @@ def _pictures(parts: Sequence[Figure]) -> Picture:
 
 
 def _names(parts: Sequence[Figure]) -> list[str]:
-    """Return the names of the curves that Emu computes, each once; the place of a name gives its colour."""
+    """Return the names of the curves that Emu computes, each once; the index of a name decides its colour."""
     return list(dict.fromkeys(curve.name for part in parts for curve in part.curves if not curve.printed))
 
 
 def _draw(axes: Axes, figure: Figure, names: Sequence[str]) -> None:
-    """Draw the curves of Emu, then the printed values over them."""
+    """Draw the curves that Emu computes, then the printed values over them."""
     ours = [curve for curve in figure.curves if not curve.printed]
     for i, curve in enumerate(ours):
         if figure.words:

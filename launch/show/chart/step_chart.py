@@ -98,10 +98,10 @@ def parts_figure(results: Sequence[StepEstimate]) -> Figure:
 
 
 def sweep_figure(rows: Sequence[SweepRow], title: str) -> Figure:
-    """Return a chart of the step time against the values of the first sweep, without the points at which there is no step."""
+    """Return a chart of the step time against the values of the first sweep; points without a step are left out."""
     first = next(iter(rows[0].point))
     words = list(dict.fromkeys(row.point[first] for row in rows))
-    places = _places(words)
+    places = _axis_positions(words)
     several = len({row.topology for row in rows if row.point == rows[0].point}) > 1
     found: dict[str, list[tuple[float, float]]] = {}
     for row in rows:
@@ -122,8 +122,8 @@ def _swept_name(row: SweepRow, *, several: bool) -> str:
     return re.sub(rf"[,:]?({'|'.join(map(re.escape, swept_of))})=[^,:]*", "", row.topology) if swept_of else row.topology
 
 
-def _places(words: Sequence[str]) -> dict[str, float]:
-    """Return the place of each value on the lower axis.
+def _axis_positions(words: Sequence[str]) -> dict[str, float]:
+    """Return the position of each value of a sweep on the lower axis.
 
     The place is the number in the value where each value has one above 0, else powers of two in the order of the values.
     """
@@ -147,7 +147,10 @@ _WASTE_WIDE_IN, _WASTE_HIGH_IN = 11.0, 5.2
 
 
 def waste_figure(rows: Sequence[MachineWaste]) -> Figure:
-    """Return a chart of the NPUs that faults waste, with a line for each machine and size of groups."""
+    """Return a chart of the share of NPUs that faults waste, with a line for each machine and size of tensor-parallel groups.
+
+    The left half has the waste by day, the right half the share of the time in which the waste is at most so high.
+    """
     sizes = sorted({row.waste.group for row in rows})
     title = f"Share of all NPUs that work but find no group of TP-{' or TP-'.join(map(str, sizes))}"
     check_own_page("the waste")
@@ -202,9 +205,9 @@ def job_figure(results: Sequence[FaultyJob]) -> Figure:
 
 
 def _step_label(steps: Sequence[int], place: float, _: object = None) -> str:
-    """Return the number of the step at a place of the lower axis, "" between places.
+    """Return the number of the step at a position of the lower axis, "" between positions.
 
-    A step that is done again has two places, so that a place is not the number of a step.
+    A step that is done again has two positions, so that a position is not the number of a step.
     """
     return str(steps[int(place)]) if place.is_integer() and 0 <= place < len(steps) else ""
 
@@ -230,7 +233,7 @@ def _mark(axes: Axes, results: Sequence[FaultyJob]) -> None:
 
 
 def _event_labels(result: FaultyJob) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """Yield the place of each step that begins with events, and the texts of these events."""
+    """Yield the position of each step that begins with events, and the texts of these events."""
     before = 0
     for place, step in enumerate(result.steps):
         again = (f"step {step.step} is done again",) if step.step <= before else ()
@@ -242,6 +245,6 @@ def _event_labels(result: FaultyJob) -> Iterator[tuple[int, tuple[str, ...]]]:
 
 
 def _write(axes: Axes, place: int, words: str) -> None:
-    """Write text at the top of the chart, right of the line at a place."""
+    """Write text at the top of the chart, to the right of the vertical line at position `place`."""
     style: dict[str, Any] = {"fontsize": _LABEL_PT, "color": _FAULT, "va": "top", "textcoords": "offset points"}
     axes.annotate(words, (place - 0.5, 1.0), (3, -2), xycoords=("data", "axes fraction"), **style)

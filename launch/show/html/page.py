@@ -13,7 +13,7 @@ _TEMPLATES = Path(__file__).parent / "templates"
 
 
 def picture_block(figure: Figure, told: str) -> Block:
-    """Return a picture as a part of a page.
+    """Return a picture as a block of a page.
 
     Args:
         figure: The picture.

@@ -41,8 +41,8 @@ def pipeline(timed: TimedTrace) -> tuple[Block, Block]:
     """Return the chart of the reported step, and a table of its times."""
     began, ended = timed.report.began_fs, timed.report.ended_fs
     ranks, coming = rows_of(timed), Arrivals.of(timed.replayed, timed.timeline)
-    lanes = [[lane.within(began, ended) for lane in lanes_of(*_of(timed), coming, each.row)] for each in ranks]
-    apart = rank_times(*_of(timed), timed.report, [each.row for each in ranks])
+    lanes = [[lane.within(began, ended) for lane in lanes_of(*_parts_of_trace(timed), coming, each.row)] for each in ranks]
+    apart = rank_times(*_parts_of_trace(timed), timed.report, [each.row for each in ranks])
     axes = axes_in_order(lane.stream for of_rank in lanes for lane in of_rank if len(lane.start) and not _computes(lane))
     colours, total = colours_of(axes), ended - began
     rows = [_row(each.name, of, parts, colours, total) for each, of, parts in zip(ranks, lanes, apart, strict=True)]
@@ -53,13 +53,13 @@ def pipeline(timed: TimedTrace) -> tuple[Block, Block]:
     return drawing_block("pipeline.html", told, chart, keys), _table([*zip(ranks, apart, strict=True)], total)
 
 
-def _of(timed: TimedTrace) -> tuple[Trace, ReplayGraph, Timeline]:
-    """Return the trace, the replay and the timeline of a timed trace."""
+def _parts_of_trace(timed: TimedTrace) -> tuple[Trace, ReplayGraph, Timeline]:
+    """Return the trace, the replay graph and the timeline of a timed trace."""
     return timed.trace, timed.replayed, timed.timeline
 
 
 def _computes(lane: Lane) -> bool:
-    """Return whether a lane shows computation."""
+    """Return whether a lane of the timeline is a compute stream of a rank."""
     return lane.stream.startswith("compute")
 
 
@@ -102,13 +102,13 @@ def _path(lanes: Sequence[Lane], total: int, top: float, high: float) -> str:
 
 
 def _box(start: int, end: int, total: int, top: float, high: float) -> str:
-    """Return the SVG path of one span."""
+    """Return the SVG path of the rectangle of one span, from tick `start` to tick `end` of `total`."""
     left, wide = round(_WIDE * start / total, 1), max(_LEAST, round(_WIDE * (end - start) / total, 1))
     return f"M{left:g} {top:.3g}h{wide:g}v{high:.3g}h-{wide:g}z"
 
 
 def _ticks(total: int) -> list[tuple[float, str]]:
-    """Return the ticks at round times from the beginning of the step: the place of each from 0 to 1, and its text."""
+    """Return the marks of a time axis at round times: the position of each from 0 to 1, and its text."""
     if not total:
         return []
     least_s = seconds(total) / _TICKS

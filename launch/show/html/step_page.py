@@ -20,7 +20,7 @@ from launch.show.html.pipeline import pipeline
 from launch.show.step_parts import COMPUTE, IDLE, MEANS_TOLD, PartTimes, colours_of, comparison_columns, means_of, step_parts
 from launch.show.text.profile_report import COLLECTIVES, KERNELS
 from launch.show.text.step_report import (
-    COSTLIEST,
+    costliest_columns,
     facts_of,
     loss_facts,
     path_part_text,
@@ -60,7 +60,7 @@ def links_table(timed: TimedTrace) -> Block:
         figures("bandwidth", lambda each: float(links.bandwidth_Bps[each.link]), format_bandwidth),
         figures("busy", lambda each: each.busy, lambda share: f"{100 * share:.1f} %"),
     ]
-    return table_block(columns, busiest(timed.shares, timed.topology, _LINKS))
+    return table_block(columns, busiest(timed.link_busy, timed.topology, _LINKS))
 
 
 def requests_table(timed: TimedTrace) -> Block:
@@ -134,12 +134,12 @@ def step_sections(shown: TimedStep) -> list[Section]:
     sections = (
         Section("When each stage computes and communicates", (chart, times), rows),
         Section("Critical path", (sentences((path_text(step),)), _path(step)), _PATH_NOTE),
-        Section("How busy the links are", (link_map(timed.topology, timed.shares),), busy),
+        Section("How busy the links are", (link_map(timed.topology, timed.link_busy),), busy),
         Section("Busiest links", (links_table(timed),)),
         Section("Memory", (_memory(step),), "The memory of the rank that holds most, at its peak."),
         Section("Collectives, measured and virtual", _collectives(step), _COLLECTIVES_NOTE),
         Section("Kernels on this device", (table_block(KERNELS, step.kernels),) if step.kernels else ()),
-        Section("Costliest requests", (table_block(COSTLIEST, step.costliest),) if step.costliest else (), _COSTLIEST_NOTE),
+        Section("Costliest requests", _costliest(step), _COSTLIEST_NOTE),
         Section("Hints", (sentences(step.hints),) if step.hints else ()),
         Section("Algorithms that served the requests", (requests_table(timed),)),
         Section("Steps", (steps_table(step),) if len(step.step_times_s) > 1 else ()),
@@ -186,7 +186,7 @@ _COLLECTIVES_NOTE = (
 _COSTLIEST_NOTE = (
     "Each row is a line of the program. `in all` is the time on the rank that ended last. `alone` is the time if no other "
     "group communicated: with the algorithm that served the request, and with the fastest other one. busbw (GB/s) is of the "
-    "former."
+    "former. Where a step is timed by packets, `alone` is a time of the fluid fabric."
 )
 _PATH_NOTE = (
     "The path goes back from the end of the step: each moment belongs to the one task for which all later tasks waited."
@@ -194,7 +194,7 @@ _PATH_NOTE = (
 
 
 def breakdown(steps: Sequence[PartTimes], names: Sequence[str], notes: Sequence[str]) -> Block:
-    """Return stacked bars of the parts of each step, the longest as wide as the page.
+    """Return stacked bars of the parts of each step; the longest bar is as wide as the page.
 
     The legend has the times of the parts where there is one step.
 
@@ -232,8 +232,13 @@ def _part_text(name: str, time_s: float, whole_s: float) -> str:
     return f"{name} {format_time(time_s)}, {share:.1f} %"
 
 
+def _costliest(step: Step) -> tuple[Block, ...]:
+    """Return the table of the costliest requests; nothing where no request has a known line."""
+    return (table_block(costliest_columns(step), step.costliest),) if step.costliest else ()
+
+
 def _path(step: Step) -> Block:
-    """Return a bar of the critical path: the eight longest parts, then all others as one segment.
+    """Return a stacked bar of the critical path: its eight longest kinds of activity, then all others as one segment.
 
     Parts of equal colour are told apart by their shade.
     """
@@ -258,7 +263,7 @@ def _paler(colour: str, times: int) -> str:
 
 
 def _memory(step: Step) -> Block:
-    """Return a bar of the peak memory of the rank that needs the most, by parts."""
+    """Return a stacked bar of the peak memory of the rank that needs the most, by part of memory."""
     parts = {name.replace("_", " "): size for name, size in step.memory_by_part_bytes.items() if size}
     total = sum(parts.values()) or 1
     pieces = [

@@ -80,7 +80,7 @@ def _nesting_depth(boxes: Sequence[Box]) -> I64:
 
 
 def _frame(at: F64, pad: float) -> F64:
-    """Return [4, 2] the corners of the frame around nodes at these places."""
+    """Return [4, 2] the corners of the frame around nodes at these positions."""
     centred = at - at.mean(axis=0)
     turned = np.linalg.svd(centred, full_matrices=False)[2] if len(at) > 1 else np.eye(2)
     upright, along = (_bounds(at, axes, pad) for axes in (np.eye(2), turned))
@@ -114,14 +114,14 @@ def frame_labels(drawing: Drawing, points: float) -> list[tuple[str, tuple[float
         width = float(np.ptp(frame[:, 0])) * points
         size_pt = min(9.0, 0.32 * points, 1.7 * width / max(len(box.label), 1))
         if box.label and size_pt >= SMALLEST_PT:
-            chosen = free_place(_places(box.label, frame, drawing.at.mean(axis=0), size_pt, points), taken)
+            chosen = free_place(_label_rectangles(box.label, frame, drawing.at.mean(axis=0), size_pt, points), taken)
             written.append((box.label, chosen.middle, size_pt))
             taken.append(chosen)
     return written
 
 
-def _places(text: str, frame: F64, middle: F64, size_pt: float, points: float) -> list[Label]:
-    """Return the possible places of a frame's label, best first."""
+def _label_rectangles(text: str, frame: F64, middle: F64, size_pt: float, points: float) -> list[Label]:
+    """Return the rectangles in which the label of a frame may be written, the best first."""
     size = size_of_words([text], size_pt, points)
     if np.isclose(frame[0, 1], frame[1, 1]) or np.isclose(frame[0, 0], frame[1, 0]):
         (left, bottom), (right, top) = frame.min(axis=0), frame.max(axis=0)
@@ -154,7 +154,7 @@ def _node_pairs(links: Links) -> tuple[I64, I64, I64, I64]:
 
 
 def _ends(links: Links) -> I64:
-    """Return [L] a number for each pair of nodes, equal for both directions of a cable."""
+    """Return [L] a number for each link that is equal for all links between the same two nodes, in either direction."""
     low, high = (end(links.src, links.dst).astype(np.int64) for end in (np.minimum, np.maximum))
     numbers: I64 = low * (high.max(initial=0) + 1) + high
     return numbers
@@ -178,6 +178,18 @@ def cables(links: Links) -> tuple[I64, F64]:
     nth = np.empty(len(rows), np.int64)
     nth[by_pair] = np.arange(len(rows)) - np.repeat(np.cumsum(many) - many, many)
     return column(rows, np.int64), column((2 * nth + 1) / many[pair] - 1, np.float64)
+
+
+def cable_of_links(links: Links) -> I64:
+    """Return [L] the cable of each link, by its number in `cables`; the k-th links of both directions share the k-th cable."""
+    _, there, back, of = _node_pairs(links)
+    first = np.concatenate(([0], np.cumsum(np.maximum(there, back))))
+    way = 2 * of + (links.src < links.dst)
+    order = np.argsort(way, kind="stable")
+    begins = np.searchsorted(way[order], way[order])
+    nth = np.empty(len(order), np.int64)
+    nth[order] = np.arange(len(order)) - begins
+    return np.asarray(first[of] + nth)
 
 
 def curves(links: Links, at: F64, gap: float = 1.0) -> F64:

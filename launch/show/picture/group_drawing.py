@@ -55,7 +55,7 @@ def _frames(axes: Axes, drawing: Drawing, points: float) -> None:
 
 
 def _cables(axes: Axes, topology: Topology, at: F64) -> None:
-    """Draw the cables; many or slow ones are thinner."""
+    """Draw the cables; cables are drawn thinner if there are many, or if they are slow."""
     links, course, tiers = topology.links, cables.curves(topology.links, at), cables.tier_colours(topology)
     rows, _ = cables.cables(links)
     many, fastest = max(len(rows), 1), links.bandwidth_Bps.max(initial=1.0)
@@ -215,7 +215,7 @@ def _write_bundle(axes: Axes, merged: GroupedTopology, row: int, line: F64, poin
 
 
 def words_of(merged: GroupedTopology, group: int) -> list[str]:
-    """Return the text lines of a group: its name, and its nodes and their cables by kind."""
+    """Return the text lines that describe a group: its name, and its nodes and their cables by kind."""
     name = [merged.names[group]] if group < merged.graph.n_npus else []
     parts = merged.parts[group].items()
     nodes = [f"{kind} {TIMES} {number:,}" if number > 1 else kind for kind, number in parts]

@@ -64,7 +64,10 @@ def _upper_end(tier: str) -> str:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class GroupedTopology:
-    """A topology whose nodes are merged into groups and whose links are merged into bundles."""
+    """A topology for a drawing, whose nodes are merged into groups and whose links are merged into bundles.
+
+    `graph` is the smaller topology; `group` and `bundle` lead from the whole topology to it.
+    """
 
     graph: Topology  # a node for each group, NPUs first; a link for each bundle, with its bandwidth
     group: I64  # [nodes of the whole topology] group of each node
@@ -77,7 +80,7 @@ class GroupedTopology:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _NpuGroups:
-    """The groups of the NPUs."""
+    """The groups into which the NPUs of a topology are put in a picture of a large topology."""
 
     group: I64  # [NPUs] group of each NPU
     shape: tuple[int, ...]  # dimensions of the groups
@@ -91,7 +94,7 @@ class _NpuGroups:
 
     @property
     def count(self) -> int:
-        """The number of groups."""
+        """The number of groups of NPUs."""
         return prod(self.shape)
 
     @property
@@ -145,7 +148,7 @@ def _merged(
 
 
 def _each_of_tiers(topology: Topology, layer: I64, kind: np.ndarray) -> tuple[tuple[str, ...], ...]:
-    """Return the cables of each node of every layer in words; nothing unless the network is tiers of equal nodes.
+    """Return a text on the cables of each node of every layer; nothing unless the network is tiers of equal nodes.
 
     In such a network cables join neighbouring layers, and the nodes of a layer are of one kind with equally many cables.
     """

@@ -52,7 +52,7 @@ def _is_grid(topology: Topology) -> bool:
 
 
 def grid_positions(topology: Topology) -> F64:
-    """Return [NPUs, 2] places by dimensions.
+    """Return [NPUs, 2] the positions of NPUs in a drawing by the dimensions of the grid.
 
     A dimension is a circle where it is a full mesh or the only one, else a line. They nest, with the last innermost.
     """
@@ -73,11 +73,11 @@ def grid_positions(topology: Topology) -> F64:
 
 
 def _circle(size: int, extent: float = 0.0) -> F64:
-    """Return [size, 2] places on a circle, clockwise from the top.
+    """Return [size, 2] positions on a circle, clockwise from the top.
 
     Args:
-        size: The number of places.
-        extent: The width of what stands at each place.
+        size: The number of positions.
+        extent: The width of the symbol at each position.
     """
     turn = 2 * np.pi * np.arange(size) / max(size, 1)
     radius = (1 + 1.15 * extent) / (2 * np.sin(np.pi / size)) if size > 1 else 0.0
@@ -85,14 +85,14 @@ def _circle(size: int, extent: float = 0.0) -> F64:
 
 
 def _line_step(place: int, sizes: list[int], extent: F64) -> F64:
-    """Return [2] the step from one place to the next along a line of places.
+    """Return [2] the step from one position to the next along a line of positions.
 
     Lines lead right and down in turn. With three lines or more the third leads behind the others, like layers.
 
     Args:
         place: The number of the line; 0 is innermost.
-        sizes: The numbers of places of all lines; empty where circles are drawn too.
-        extent: [2] width and height of what stands at each place.
+        sizes: The numbers of positions of all lines; empty where circles are drawn too.
+        extent: [2] width and height of the symbol at each position.
     """
     behind = 0.2 + _LAYER * (sizes[2] - 1) if len(sizes) > 2 and place < 2 else np.zeros(2)
     if len(sizes) > 2 and place == 2:
@@ -103,7 +103,7 @@ def _line_step(place: int, sizes: list[int], extent: F64) -> F64:
 
 
 def tier_positions(topology: Topology, layer: I64) -> F64:
-    """Return [nodes, 2] places in tiers: NPUs in a row, and above it a row for each kind of switch.
+    """Return [nodes, 2] the positions of nodes in tiers: NPUs in a row, and above it a row for each kind of switch.
 
     Each switch is near the middle of the nodes that it is linked to.
 
@@ -117,7 +117,7 @@ def tier_positions(topology: Topology, layer: I64) -> F64:
         below_only = sweep == 0
         for height in range(1, int(row.max()) + 1):
             of = np.flatnonzero(row == height)
-            middle = _middle(topology.links, row, across, below_only=below_only)[of]
+            middle = _mean_position(topology.links, row, across, below_only=below_only)[of]
             order = np.lexsort((of, middle))
             across[of[order]] = spread_apart(middle[order], _APART)
     rise = max(1.8, float(np.ptp(across)) / (2 + 2 * row.max()))
@@ -145,13 +145,13 @@ def _npu_row(topology: Topology) -> F64:
     return np.concatenate(([0.0], np.cumsum(1 + 0.5 * changes)))
 
 
-def _middle(links: Links, row: I64, across: F64, *, below_only: bool) -> F64:
-    """Return [nodes] the mean position of each node's neighbours in other rows; its own if it has none.
+def _mean_position(links: Links, row: I64, across: F64, *, below_only: bool) -> F64:
+    """Return [nodes] the mean horizontal position of each node's neighbours in other rows; its own if it has none.
 
     Args:
         links: The links.
         row: [nodes] the row of each node.
-        across: [nodes] the place of each node in its row.
+        across: [nodes] the horizontal position of each node in its row.
         below_only: Whether only lower rows count.
     """
     counted: Bool = row[links.dst] < row[links.src] if below_only else row[links.dst] != row[links.src]
@@ -180,7 +180,7 @@ def distance_positions(links: Links, n_nodes: int) -> F64:
 
 
 def _plane_of_distances(far: F64) -> F64:
-    """Return [nodes, 2] places in the plane whose squared distances are nearest to the squares of `far` (classical scaling)."""
+    """Return [nodes, 2] positions whose squared distances are nearest to the squares of `far` (classical scaling)."""
     n = len(far)
     centring = np.eye(n) - 1 / n
     values, vectors = np.linalg.eigh(-0.5 * centring @ far**2 @ centring)

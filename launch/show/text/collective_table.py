@@ -34,7 +34,7 @@ _OF_BOUND = (
 
 
 def of_bound(row: BenchRow) -> str:
-    """Return the bound divided by the time, as text."""
+    """Return the lower bound as a share of the time, as text."""
     return "-" if row.of_bound is None else f"{row.of_bound:.3f}"
 
 
@@ -106,7 +106,7 @@ def _cell(row: BenchRow | UntimedRow) -> tuple[str, str]:
 
 
 def _tail(rows: Sequence[BenchRow | UntimedRow]) -> Iterator[str]:
-    """Yield the lines after the table."""
+    """Yield the lines of notes below the table."""
     timed, best = [row for row in rows if isinstance(row, BenchRow)], best_rows(rows)
     untimed = [row for row in rows if isinstance(row, UntimedRow)]
     if not all(row.why_not for row in untimed):
@@ -261,7 +261,7 @@ def _cells(found: Sequence[VerificationRow]) -> tuple[str, ...]:
 
 
 def _proof_cell(run: Sequence[VerificationRow]) -> str:
-    """Return what was proved on the shapes that ran, in words."""
+    """Return the table cell that says on which shapes an algorithm was proved."""
     if not run:
         return "not run"
     moved, plain = (sum(test(row) for row in run) for test in (lambda r: r.proved != "exact", lambda r: not r.uniform))

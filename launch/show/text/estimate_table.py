@@ -1,7 +1,6 @@
-"""Estimates of a step on several topologies as one table.
+"""The reports of estimates: the figures of a step on one topology, a table of several, and the table of the plans of a search.
 
-A step on one topology has a report of its own; the steps of a sweep are CSV, for other programs; the best plans of a search are
-one table.
+The steps of a sweep are CSV, for other programs.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,7 +8,7 @@ from dataclasses import dataclass
 
 from emu.model.stack.stack import find_software
 from emu.study.planning.search.row import INTERRUPTED, PROVED, PlanRow, PlanTable
-from emu.study.planning.search.search import AFTER_FIRST, MOST
+from emu.study.planning.search.search import MOST_AFTER_FIRST, MOST_WORK
 from emu.study.training.estimate import StepEstimate
 from emu.units import format_size, format_time
 from launch.show.blocks import Fact, fact_lines
@@ -86,7 +85,7 @@ def _undecided_text(planned: PlanTable) -> str:
     told = f"{planned.decided['undecided']:,} candidates{least}"
     if planned.ended == INTERRUPTED:
         return f"{told}: the search was interrupted, and goes on from here when it is started again"
-    most, more = (f"{of.steps:,} steps, {of.requests:,} requests or {of.plans:,} plans" for of in (MOST, AFTER_FIRST))
+    most, more = (f"{of.steps:,} steps, {of.requests:,} requests or {of.plans:,} plans" for of in (MOST_WORK, MOST_AFTER_FIRST))
     return (
         f"{told}: a search ends after {most}, and after {more} more once it has the first plan; --all proves all, and "
         "words (--plan) search some of them"
@@ -130,7 +129,14 @@ def sweep_record(row: SweepRow) -> dict[str, object]:
     by_axis = of.exposed_comm_by_axis_s
     exposed = {f"mean_exposed_{axis or 'other'}_s": by_axis[axis] for axis in axes_in_order(by_axis)}
     step = {name: getattr(row.step, name) for name in names} | {f"mean_{name}": getattr(of, name) for name in _MEANS}
-    return where | step | exposed
+    return where | _engine_fields(row.step) | step | exposed
+
+
+def _engine_fields(step: SweepStep) -> dict[str, object]:
+    """Return the engine, the network and the fluid time of a step by packets; nothing of other steps."""
+    if isinstance(step, StepEstimate) and step.packets is not None:
+        return {"engine": step.engine, "network": step.packets.network, "fluid_step_time_s": step.packets.fluid_s}
+    return {}
 
 
 def sweep_text(row: SweepRow) -> str:
@@ -178,7 +184,7 @@ def estimates_report(results: Sequence[StepEstimate]) -> str:
 
 
 def _packet_lines(results: Sequence[StepEstimate]) -> Iterator[str]:
-    """Yield what packets say of the step on each topology."""
+    """Yield sentences on the times by packets of the step on each topology."""
     for r in results:
         for fact in packet_facts(r.step_time_s, r.packets, r.fabric_check):
             yield f"{r.topology}: {fact.label}{' ' * bool(fact.label)}{fact.text}"

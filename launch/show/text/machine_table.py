@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from emu.study.cost import Cost, OwnershipCost
-from emu.study.faults.waste import Restarts, Waste
+from emu.study.faults.waste import CheckpointLoss, Waste
 from emu.study.live.faulty_job import FaultyJob, LiveStep, Recovery
 from emu.units import format_time
 from launch.show.text.step_report import pacing_lines, pacing_warning
@@ -71,7 +71,7 @@ def _equal_runs(steps: Sequence[LiveStep]) -> Iterator[list[LiveStep]]:
 
 
 def _row(alike: Iterable[LiveStep]) -> tuple[str, ...]:
-    """Return the cells of a run of equal steps."""
+    """Return the table cells of a run of consecutive equal steps."""
     steps = list(alike)
     first, last = steps[0], steps[-1]
     which = str(first.step) if first is last else f"{first.step}..{last.step}"
@@ -88,10 +88,13 @@ MEANING = (
 
 @dataclass(frozen=True, slots=True)
 class MachineWaste:
-    """The waste of one machine for one group size; fields that were not requested are None."""
+    """The waste of one machine for one group size; fields that were not requested are None.
+
+    `waiting` is the share of the time in which a job finds no room.
+    """
 
     waste: Waste
-    restarts: Restarts | None = None
+    loss: CheckpointLoss | None = None
     mfu: float = 1.0  # MFU while the job runs
     waiting: float | None = None  # share of the time in which a job of the given size finds no room
     dollars_per_npu: float | None = None  # cost of the network and of the faulty and wasted NPUs
@@ -100,7 +103,7 @@ class MachineWaste:
     @property
     def goodput(self) -> float | None:
         """The share of the machine's time that is useful work, times MFU if it is given; None if not requested."""
-        return None if self.restarts is None else self.mfu * self.waste.availability * (1 - self.restarts.lost)
+        return None if self.loss is None else self.mfu * self.waste.availability * (1 - self.loss.lost)
 
 
 def waste_as_json(kept: MachineWaste) -> dict[str, object]:
@@ -117,9 +120,9 @@ def waste_as_json(kept: MachineWaste) -> dict[str, object]:
         "availability": row.availability,
         "largest_job_p99": row.largest_job(_P99),
         "largest_job_always": row.largest_job(1.0),
-        "explosion_radius_npus": row.radius,
+        "explosion_radius_npus": row.explosion_radius,
         "goodput": kept.goodput,
-        "checkpoint_interval_s": kept.restarts.interval_s if kept.restarts else None,
+        "checkpoint_interval_s": kept.loss.interval_s if kept.loss else None,
         "job_waiting": kept.waiting,
         "aggregate_dollars_per_npu": kept.dollars_per_npu,
         **({} if kept.high_dollars_per_npu is None else {"high_aggregate_dollars_per_npu": kept.high_dollars_per_npu}),
@@ -132,7 +135,7 @@ def columns_of(rows: Sequence[MachineWaste]) -> list[Column[MachineWaste]]:
     """Return the columns of a table of waste: those for which the rows have values."""
     first = rows[0]
     high = next((row.high_dollars_per_npu for row in rows if row.high_dollars_per_npu is not None), None)
-    asked = ((first.restarts, _GOODPUT), (first.waiting, _WAITING), (first.dollars_per_npu, _COST), (high, _HIGH_COST))
+    asked = ((first.loss, _GOODPUT), (first.waiting, _WAITING), (first.dollars_per_npu, _COST), (high, _HIGH_COST))
     return [*_COLUMNS, *(column for value, columns in asked if value is not None for column in columns)]
 
 
@@ -163,10 +166,10 @@ _COLUMNS: Sequence[Column[MachineWaste]] = (
     _percent("worst", lambda kept: kept.waste.quantile(1.0)),
     _percent("in groups", lambda kept: kept.waste.availability),
     figures("largest job", lambda kept: kept.waste.largest_job(_P99), unit="99 % of time"),
-    figures("one fault", lambda kept: kept.waste.radius, unit="NPUs lost"),
+    figures("one fault", lambda kept: kept.waste.explosion_radius, unit="NPUs lost"),
 )
 _GOODPUT: Sequence[Column[MachineWaste]] = (
-    figures("save every", lambda kept: kept.restarts.interval_s / 60 if kept.restarts else 0.0, "{:.1f}".format, "min"),
+    figures("save every", lambda kept: kept.loss.interval_s / 60 if kept.loss else 0.0, "{:.1f}".format, "min"),
     _percent("goodput", lambda kept: kept.goodput or 0.0),
 )
 _WAITING: Sequence[Column[MachineWaste]] = (_percent("job waits", lambda kept: kept.waiting or 0.0, "% of time"),)
@@ -237,7 +240,7 @@ def cost_report(rows: Sequence[NetworkCost], notes: Sequence[str]) -> str:
         columns.append(_column("energy", lambda row: _two_digits((row.energy_dollars or 0) / 1e6), "M$"))
     if rows[0].owned is not None:
         columns += _performance_columns(rows)
-    parts = [f"{row.cost.topology}: {_parts(row)}" for row in rows]
+    parts = [f"{row.cost.topology}: {_bill_text(row)}" for row in rows]
     return "\n".join((column_table(columns, rows), "", *parts, *(f"- {note}" for note in notes)))
 
 
@@ -299,8 +302,8 @@ def _performance_columns(rows: Sequence[NetworkCost]) -> Sequence[Column[Network
     )
 
 
-def _parts(row: NetworkCost) -> str:
-    """Return the bill of a network in words."""
+def _bill_text(row: NetworkCost) -> str:
+    """Return the bill of parts of a network as text."""
     both = (row.cost.parts, row.high.cost.parts if row.high else row.cost.parts)
 
     def ends(part: str, of: str) -> str:

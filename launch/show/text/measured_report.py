@@ -30,7 +30,7 @@ _HEAD = "| id | where | what | printed | ours | | class | basis | verdict |\n|--
 
 
 def score(rows: Iterable[PaperRow]) -> str:
-    """Return a line that counts the met rows, by what their answers follow from."""
+    """Return a line that counts the rows that are met, by what their answers are based on."""
     met, of, own = Counter[str](), Counter[str](), 0
     for row in rows:
         basis = "listed" if row.target.kind == "H" else row.basis
@@ -66,7 +66,7 @@ def unmet_rows(rows: Iterable[PaperRow]) -> str:
 
 def paper_page(paper: Paper, rows: Sequence[PaperRow]) -> str:
     """Return the Markdown page of a paper with all its rows."""
-    told = [f"- {row.target.id}: {'; '.join(map(_plain, row.assumptions))}" for row in rows if row.assumptions]
+    told = [f"- {row.target.id}: {'; '.join(map(_escaped, row.assumptions))}" for row in rows if row.assumptions]
     return "\n".join(
         (
             f"# {paper.title}: what the paper prints and what Emu works out",
@@ -80,7 +80,7 @@ def paper_page(paper: Paper, rows: Sequence[PaperRow]) -> str:
             "",
             "## What all rows rest on",
             "",
-            *(f"- {_plain(each)}" for each in paper.assumptions()),
+            *(f"- {_escaped(each)}" for each in paper.assumptions()),
             "",
             "## What single rows rest on",
             "",
@@ -96,7 +96,7 @@ def table_line(row: PaperRow) -> str:
     """Return a row as a line of the page's table."""
     of = row.target
     known = of.id, place_text(of.table), of.what, of.value, six_digits(row.ours), of.unit
-    return f"| {' | '.join(map(_plain, (*known, KINDS[of.kind], row.basis, row.verdict)))} |"
+    return f"| {' | '.join(map(_escaped, (*known, KINDS[of.kind], row.basis, row.verdict)))} |"
 
 
 def six_digits(ours: float | str | None) -> str:
@@ -104,7 +104,7 @@ def six_digits(ours: float | str | None) -> str:
     return f"{ours:.6g}" if isinstance(ours, int | float) else ours or ""
 
 
-def _plain(text: str) -> str:
+def _escaped(text: str) -> str:
     """Return the text with Markdown's special characters escaped."""
     return text.translate(_ESCAPED)
 
@@ -134,7 +134,7 @@ def measured_report(
     rows: Sequence[RunComparison], sums: Iterable[RunSummary], fitted: Mapping[str, Fitted], notes: Sequence[str]
 ) -> str:
     """Return the table of runs, the table of errors, the fitted constants and the notes."""
-    parts = [table(_ROWS, [_row(row) for row in rows]), table(_SUMS, [_sum(each) for each in sums])]
+    parts = [table(_ROWS, [_row(row) for row in rows]), table(_SUMS, [_summary_cells(each) for each in sums])]
     return "\n\n".join([*parts, "\n".join(_constants(fitted)), "\n".join(f"- {note}" for note in notes)])
 
 
@@ -145,7 +145,7 @@ def _row(row: RunComparison) -> tuple[str, ...]:
     return row.id, row.device, row.kind, row.software, f"{row.measured_s:.3f}", *ours, *inside, fitted_on
 
 
-def _sum(each: RunSummary) -> tuple[str, ...]:
+def _summary_cells(each: RunSummary) -> tuple[str, ...]:
     """Return the cells of the errors of one device and kind of run."""
     own = (_percent(each.mean_error), _percent(each.worst_error), each.worst)
     inside = (_percent(each.in_sample_mean_error), _percent(each.in_sample_worst_error), each.in_sample_worst)

@@ -24,16 +24,19 @@ def measured_facts(step: Step) -> list[Fact]:
     measured_s, parts, error = step.measured_step_s, step.measured_parts, step.replay_error
     if measured_s is None:
         return []
-    told = f"{format_time(measured_s)}; the replay takes {_off(step.step_time_s / measured_s - 1)}"
+    told = f"{format_time(measured_s)}; the replay takes {_difference_text(step.step_time_s / measured_s - 1)}"
     if error is not None:
         here = error.topology == step.topology
-        there = f" on {error.topology}, where the replay takes {_off(error.share)}"
+        there = f" on {error.topology}, where the replay takes {_difference_text(error.share)}"
         told = f"{told}: its error on the fabric that it ran on" if here else f"{format_time(measured_s)}{there}"
     figure = KeyFigure("measured_step_s", "measured", format_time(measured_s), measured_s)
     facts = [Fact("measured", told, figure), *(_measured_parts(parts) if parts is not None else [])]
     if error is not None and error.topology != step.topology:
         facts.append(
-            Fact("against that", f"{_off(step.step_time_s / error.step_time_s - 1)} than the replay on {error.topology}")
+            Fact(
+                "against that",
+                f"{_difference_text(step.step_time_s / error.step_time_s - 1)} than the replay on {error.topology}",
+            )
         )
     return facts
 
@@ -50,8 +53,8 @@ def _measured_parts(parts: MeasuredParts) -> list[Fact]:
     ]
 
 
-def _off(share: float) -> str:
-    """Return a difference in words, such as `0.8% less`."""
+def _difference_text(share: float) -> str:
+    """Return a relative difference as text, such as `0.8% less`."""
     return f"{abs(share):.1%} {'more' if share > 0 else 'less'}"
 
 

@@ -25,29 +25,33 @@ _PARTS, _LEAST = 5, 0.005  # limit of the parts or ranks that are listed; the le
 
 
 def part_facts(step: Step) -> list[Fact]:
-    """Return where the time of the step, or of the whole script, went, and the times of other steps."""
+    """Return lines on how long each part of the step took, and on the times of other steps."""
     what, took = "whole script" if step.whole_script else "step", format_time(step.step_time_s)
     alike = ", as it has no training step" if step.whole_script else _equal_steps_text(step)
     whole = f"{took}{alike}; its parts are of rank {step.rank}, which ended last"
     bubble = format_time(step.bubble_s) if step.bubble_s else None
     straggling = straggling_text(step) if step.straggling_by_rank_s else None
     of_idle = [f"{bubble} bubble"] * bool(bubble) + [f"straggling {straggling}"] * bool(straggling)
-    idle = _part(step, "idle_s", "idle", f"of it {'; '.join(of_idle)}" if of_idle else "")
-    exposed = f"{format_time(step.exposed_comm_s)}{_by_axis(step)}; of {format_time(step.total_comm_s)} in all"
+    idle = _part_figure(step, "idle_s", "idle", f"of it {'; '.join(of_idle)}" if of_idle else "")
+    exposed = f"{format_time(step.exposed_comm_s)}{_exposed_text(step)}; of {format_time(step.total_comm_s)} in all"
     return [
         Fact(what, whole, KeyFigure("step_time_s", what, took, step.step_time_s)),
-        Fact("  compute", f"{format_time(step.compute_s)}{_other_ranks_text(step)}", _part(step, "compute_s", "computation")),
+        Fact(
+            "  compute",
+            f"{format_time(step.compute_s)}{_other_ranks_text(step)}",
+            _part_figure(step, "compute_s", "computation"),
+        ),
         Fact("    rests on", _basis_text(step)),
         Fact("    optimizer", None if step.optimizer_s is None else format_time(step.optimizer_s)),
-        Fact("  exposed comm", exposed, _part(step, "exposed_comm_s", "exposed communication")),
+        Fact("  exposed comm", exposed, _part_figure(step, "exposed_comm_s", "exposed communication")),
         Fact("  idle", format_time(step.idle_s), idle),
         Fact("    bubble", bubble and f"{bubble}, for other stages of the pipeline"),
         Fact("    straggling", straggling),
-        *_other_steps(step),
+        *_other_step_facts(step),
     ]
 
 
-def _part(step: Step, name: str, label: str, note: str = "") -> KeyFigure:
+def _part_figure(step: Step, name: str, label: str, note: str = "") -> KeyFigure:
     """Return the key figure of a part of the step, with its share of the step as the default note."""
     time_s: float = getattr(step, name)
     share = f"{100 * time_s / (step.step_time_s or 1.0):.1f} % of the step"
@@ -95,7 +99,7 @@ def foot_facts(step: Step) -> list[Fact]:
         Fact("critical path", path_text(step)),
         Fact("busiest links", _links(step)),
         *packet_facts(step.step_time_s, step.packets, step.fabric_check),
-        *([] if step.read is not None else [Fact("peak memory", f"{format_size(peak)} on {most}{_by_part(step)}", held)]),
+        *([] if step.read is not None else [Fact("peak memory", f"{format_size(peak)} on {most}{_memory_text(step)}", held)]),
         Fact("algorithms", ", ".join(f"{op} {name}" for op, name in step.algorithms.items()) or "none"),
         Fact("  auto", None if step.auto is None else step_choice_text(step)),
     ]
@@ -153,8 +157,8 @@ def _equal_steps_text(step: Step) -> str:
     return f", the median of {len(times)} equal steps ({least} to {most})"
 
 
-def _other_steps(step: Step) -> list[Fact]:
-    """Return facts on the times of other groups of steps."""
+def _other_step_facts(step: Step) -> list[Fact]:
+    """Return a line for each group of steps of the job that have other events than the first group, with their times."""
     groups = [[step.step_times_s[number - 1] for number in group] for group in step.step_groups[1:]]
     if len(groups) > _GROUPS:
         groups[_GROUPS - 1 :] = [[time_s for times in groups[_GROUPS - 1 :] for time_s in times]]
@@ -175,8 +179,8 @@ def path_text(step: Step) -> str:
     return ", ".join([*told, *([f"{_percent(rest)} other"] if rest >= _LEAST else [])]) or "none"
 
 
-def _by_part(step: Step) -> str:
-    """Return the parts of the peak memory in words."""
+def _memory_text(step: Step) -> str:
+    """Return the peak memory of each part of memory, such as weights, as text."""
     parts = [f"{name.replace('_', ' ')} {format_size(size)}" for name, size in step.memory_by_part_bytes.items() if size]
     return f" ({', '.join(parts)})" if parts else ""
 
@@ -221,14 +225,14 @@ def _other_ranks_text(step: Step) -> str:
 
 
 def straggling_text(step: Step) -> str:
-    """Return a text on how long the rank waits for others of its stage, such as `1.2 ms, for rank 5 (1 ms)`."""
+    """Return a text on how long the rank waits for later ranks of its stage, such as `1.2 ms, for rank 5 (1 ms)`."""
     longest = sorted(step.straggling_by_rank_s.items(), key=lambda each: (-each[1], each[0]))
     each = [f"rank {rank} ({format_time(time_s)})" for rank, time_s in longest[:_PARTS]]
     more = [f"{len(longest) - _PARTS} more ranks"] if len(longest) > _PARTS else []
     return f"{format_time(sum(step.straggling_by_rank_s.values()))}, for {', '.join([*each, *more])}"
 
 
-def _by_axis(step: Step) -> str:
+def _exposed_text(step: Step) -> str:
     """Return the exposed communication of each axis in words."""
     parts = [f"{axis or 'other'} {format_time(s)}" for axis, s in step.exposed_comm_by_axis_s.items() if s]
     return f" ({', '.join(parts)})" if parts else ""
@@ -246,21 +250,24 @@ def _or_dash(show: Callable[[float], str]) -> Callable[[float | None], str]:
     return lambda value: "-" if value is None else show(value)
 
 
-COSTLIEST: Sequence[Column[CostlyRequest]] = (
-    Column("line", lambda each: each.line),
-    Column("operation", lambda each: each.operation),
-    Column("axis", lambda each: each.axis or "-"),
-    figures("ranks", lambda each: each.ranks),
-    figures("times", lambda each: each.times),
-    figures("size", lambda each: each.size_bytes, format_size),
-    figures("in all", lambda each: each.time_s, format_time),
-    Column("algorithm", lambda each: each.algorithm or "-"),
-    figures("alone", lambda each: each.alone_s, _or_dash(format_time)),
-    figures("busbw", lambda each: each.busbw_Bps, _or_dash(lambda rate: f"{rate / 1e9:.3f}")),
-    figures("of_bound", lambda each: each.of_bound, _or_dash("{:.3f}".format)),
-    Column("next best", lambda each: each.next_algorithm or "-"),
-    figures("alone", lambda each: each.next_s, _or_dash(format_time)),
-)
+def costliest_columns(step: Step) -> list[Column[CostlyRequest]]:
+    """Return the columns of the costliest requests; what a request takes alone is a time of the fluid fabric, and says so."""
+    alone = "(fluid)" if step.packets is not None else ""
+    return [
+        Column("line", lambda each: each.line),
+        Column("operation", lambda each: each.operation),
+        Column("axis", lambda each: each.axis or "-"),
+        figures("ranks", lambda each: each.ranks),
+        figures("times", lambda each: each.times),
+        figures("size", lambda each: each.size_bytes, format_size),
+        figures("in all", lambda each: each.time_s, format_time),
+        Column("algorithm", lambda each: each.algorithm or "-"),
+        figures("alone", lambda each: each.alone_s, _or_dash(format_time), alone),
+        figures("busbw", lambda each: each.busbw_Bps, _or_dash(lambda rate: f"{rate / 1e9:.3f}"), alone),
+        figures("of_bound", lambda each: each.of_bound, _or_dash("{:.3f}".format), alone),
+        Column("next best", lambda each: each.next_algorithm or "-"),
+        figures("alone", lambda each: each.next_s, _or_dash(format_time), alone),
+    ]
 
 
 def _programs(step: Step) -> list[str]:
@@ -268,7 +275,7 @@ def _programs(step: Step) -> list[str]:
     if not step.costliest:
         return []
     hints = fact_lines(Fact("hint", hint) for hint in step.hints or ())
-    return ["", column_table(COSTLIEST, step.costliest), *([""] if hints else []), *hints, ""]
+    return ["", column_table(costliest_columns(step), step.costliest), *([""] if hints else []), *hints, ""]
 
 
 def pacing_warning(paced: PaceFigures | None) -> list[str]:

@@ -16,7 +16,10 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[R]):
-    """A column of a table: its head, and a function that gives the text of each row."""
+    """A column of a table: its head, and a function that gives the text of each row.
+
+    `key` is the function by whose values an HTML page sorts the rows.
+    """
 
     head: str
     text: Callable[[R], str]
@@ -26,11 +29,11 @@ class Column(Generic[R]):
 
 
 def figures(head: str, value: Callable[[R], V], show: Callable[[V], str] = str, unit: str = "") -> Column[R]:
-    """Return a column of figures, which a page sorts by their values.
+    """Return a column of numbers, which an HTML page sorts by their values rather than by their text.
 
     Args:
-        head: The head.
-        value: The value of a row.
+        head: The head of the column.
+        value: The function that gives the value of a row.
         show: The function that gives the text of a value.
         unit: The second line of the head.
     """
@@ -71,7 +74,7 @@ def _is_number(cell: str) -> bool:
 
 
 def span_text(words: Iterable[str]) -> str:
-    """Return the first and last of some figures as text, such as `8 to 64`; a single one if they are equal."""
+    """Return the first and the last of some numbers as text, such as `8 to 64`; one number if they are equal."""
     found = list(words)
     return found[0] if found[0] == found[-1] else f"{found[0]} to {found[-1]}"
 

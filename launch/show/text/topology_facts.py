@@ -31,7 +31,7 @@ def find_node(topology: Topology, word: str) -> int:
         return int(word)
     if is_number or topology.names is None:
         raise must_be("show topology", "--route", f"numbers of 0..{topology.n_nodes - 1}, the nodes of {topology.name}", word)
-    named = {topology.call(node): node for node in range(topology.n_nodes)}
+    named = {topology.node_name(node): node for node in range(topology.n_nodes)}
     if word not in named:
         raise unknown("node", word, named)
     return named[word]
@@ -42,7 +42,7 @@ def routes_table(topology: Topology, src: int, dst: int) -> str:
     ways = paths_between(topology, src, dst)
     count = sum(bool(way.channels) for way in ways)
     taken = "1 way is taken" if count == 1 else f"{count} ways are taken"
-    title = f"{topology.call(src)} to {topology.call(dst)} on {topology.name}: {taken} by {CHANNELS_ASKED} channels"
+    title = f"{topology.node_name(src)} to {topology.node_name(dst)} on {topology.name}: {taken} by {CHANNELS_ASKED} channels"
     head = ("channels", "share", "links", "rates", "latency", "way")
     is_sprayed = topology.spray is not None and max(src, dst) < topology.n_npus
     shown = ways[:_MOST_SPRAYED] if is_sprayed else ways
@@ -59,12 +59,12 @@ def _cells(topology: Topology, way: PairPath) -> tuple[str, ...]:
         " ".join(map(str, hops)),
         ", ".join(dict.fromkeys(map(format_bandwidth, links.bandwidth_Bps[hops].tolist()))),
         format_time(seconds(int(links.latency_fs[hops].sum()))),
-        " > ".join(map(topology.call, way.nodes)),
+        " > ".join(map(topology.node_name, way.nodes)),
     )
 
 
 def _channels(channels: Sequence[int]) -> str:
-    """Return the channels that take a route in words."""
+    """Return a phrase on the channels that take a route."""
     if not channels:
         return "as short, not taken"
     shown = " ".join(map(str, channels[:_MOST_CHANNELS]))
@@ -75,12 +75,12 @@ def routes_as_json(topology: Topology, src: int, dst: int) -> dict[str, object]:
     """Return the routes as JSON fields; bandwidths and latencies are of each link in order."""
     return {
         "topology": topology.name,
-        "from": topology.call(src),
-        "to": topology.call(dst),
+        "from": topology.node_name(src),
+        "to": topology.node_name(dst),
         "channels_asked": CHANNELS_ASKED,
         "ways": [
             {
-                "nodes": [topology.call(node) for node in way.nodes],
+                "nodes": [topology.node_name(node) for node in way.nodes],
                 "links": way.links,
                 "bandwidth_Bps": topology.links.bandwidth_Bps[list(way.links)],
                 "latency_s": [seconds(int(t)) for t in topology.links.latency_fs[list(way.links)]],
@@ -140,7 +140,7 @@ def _link_class(topology: Topology, dimension: int) -> LinkClass:
 
 
 def _wiring(size: int, ports: float) -> str:
-    """Return "ring" or "full mesh" by the number of ports of an NPU, "" for anything else."""
+    """Return "ring" or "full mesh", as the number of ports of an NPU along a dimension implies; "" for anything else."""
     if ports == 2:
         return "ring"
     return "full mesh" if ports == size - 1 else ""
@@ -157,7 +157,10 @@ def topology_rows(topology: Topology, facts: Summary) -> list[tuple[str, str]]:
         *(("", c.label) for c in link_classes(topology)),
         ("degree", f"{span_text(map(str, facts.degree))} links out of an NPU"),
         ("diameter", _diameter(facts)),
-        ("paths", f"{_many(facts.paths[0])} shortest between the NPUs farthest apart, {_many(facts.paths[1])} at most"),
+        (
+            "paths",
+            f"{_count_text(facts.paths[0])} shortest between the NPUs farthest apart, {_count_text(facts.paths[1])} at most",
+        ),
         ("injection", f"{span_text(map(format_bandwidth, facts.injection_Bps))} out of an NPU"),
         ("bisection", f"{format_bandwidth(facts.bisection_Bps)} one way ({facts.halves})"),
         ("bill", ", ".join(f"{number} {part}" for part, number in topology.bill.items())),
@@ -173,6 +176,6 @@ def _diameter(facts: Summary) -> str:
     return words if facts.diameter_exact else f"at least {words} (measured to 64 of the NPUs)"
 
 
-def _many(count: int) -> str:
+def _count_text(count: int) -> str:
     """Return a count as digits, rounded if it is very large."""
     return str(count) if count < 2**53 else f"{count:.3g}"

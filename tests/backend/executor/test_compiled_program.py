@@ -43,7 +43,7 @@ def moved(program: CompiledProgram) -> int:
 )
 def test_each_row_moves_its_slot_once_and_only_what_stays_is_copied_beside(name: str, by: str, own: int) -> None:
     """The inputs of a sum are read where they were given: nothing is copied first to be added to."""
-    stored = algorithm(name, by).stored(8)
+    stored = algorithm(name, by).compact_schedule(8)
     assert stored.translate
     for schedule in (stored, stored.expand()):
         assert moved(program_of(schedule, name)) == ELEMENTS * (stored.n_rows_of_all + 8 * own)
@@ -64,7 +64,7 @@ def test_each_row_moves_its_slot_once_and_only_what_stays_is_copied_beside(name:
 )
 def test_operations_are_as_many_as_the_rows_of_one_rank_and_not_as_those_of_all(name: str, by: str, shape) -> None:
     """A row is cut where its receiver or its slot turns over to 0, in each dimension: twice, and twice more for two digits."""
-    stored = algorithm(name, by).stored(shape)
+    stored = algorithm(name, by).compact_schedule(shape)
     pieces = (2 + stored.slot_digits) ** len(stored.translate)
     most = (stored.n_rows + stored.n_slots // stored.n_ranks ** max(1, stored.slot_digits)) * pieces
     assert 0 < len(batches(program_of(stored, name))) <= most < stored.n_rows_of_all
@@ -72,13 +72,13 @@ def test_operations_are_as_many_as_the_rows_of_one_rank_and_not_as_those_of_all(
 
 def test_what_is_staged_in_one_round_takes_the_place_of_what_was_staged_before() -> None:
     n = 16
-    program = program_of(algorithm("all_reduce", "recursive-doubling").stored(n), "all_reduce")
+    program = program_of(algorithm("all_reduce", "recursive-doubling").compact_schedule(n), "all_reduce")
     assert 0 < program.stage_count <= n * ELEMENTS
 
 
 def test_a_rank_of_several_processes_has_scratch_for_itself_alone() -> None:
     n = 6
-    stored = algorithm("reduce_scatter", "ring").stored(n)
+    stored = algorithm("reduce_scatter", "ring").compact_schedule(n)
     alone, all_here = program_of(stored, "reduce_scatter", [2]), program_of(stored, "reduce_scatter")
     assert 0 < alone.scratch_count < n * ELEMENTS
     assert all_here.scratch_count == n * alone.scratch_count
@@ -88,5 +88,5 @@ def test_a_round_of_too_many_rows_whose_sums_depend_on_their_order_is_refused(mo
     monkeypatch.setattr(program_module, "MAX_ROWS", 50)
     said = "112 rows of rounds whose sums depend on the order of ranks, at most 2**24 can be executed; take fewer ranks"
     with pytest.raises(RowsError, match=f"^schedule: {re.escape(said)}$"):
-        program_of(algorithm("all_reduce", "direct").stored(8), "all_reduce")
-    program_of(algorithm("all_gather", "direct").stored(8), "all_gather")
+        program_of(algorithm("all_reduce", "direct").compact_schedule(8), "all_reduce")
+    program_of(algorithm("all_gather", "direct").compact_schedule(8), "all_gather")

@@ -96,7 +96,7 @@ def test_in_place_an_all_reduce_over_processes_gets_the_bits_of_one(name: str, n
     found, op, counts = algorithm("all_reduce", name), operation("all_reduce", n), np.array([4 * n + 3])
     if not list(found.shapes(n)):
         return
-    schedule, inputs = found.stored(n), torch.randn(n, int(counts[0]))
+    schedule, inputs = found.compact_schedule(n), torch.randn(n, int(counts[0]))
     together, apart = ({r: Buffers(mine, mine) for r, mine in enumerate(inputs.clone())} for _ in range(2))
     execute(schedule, op, together, counts=counts)
     split(schedule, op, apart, counts, [[r] for r in range(n)])
@@ -105,7 +105,7 @@ def test_in_place_an_all_reduce_over_processes_gets_the_bits_of_one(name: str, n
 
 def landings(n: int) -> list[int]:
     """The memory that the message of each round of a ring all_reduce comes into, on rank 0."""
-    schedule, op, mine = algorithm("all_reduce", "ring").stored(n), operation("all_reduce", n), torch.zeros(8 * n)
+    schedule, op, mine = algorithm("all_reduce", "ring").compact_schedule(n), operation("all_reduce", n), torch.zeros(8 * n)
     where, _ = buffer_addresses(n, {0: mine}, {0: mine})
     program = compile_schedule(schedule, op, np.array([8 * n]), where, np.array([0]))
     return [transfer.pieces[0][0] for each in program.rounds for transfer in each.receives]

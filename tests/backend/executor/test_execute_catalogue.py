@@ -42,7 +42,7 @@ def cases(found: Algorithm, n: int):
     roots = sorted({0, n - 1}) if found.operation in ROOTED else [0]
     for shape in islice(found.shapes(n), SHAPES):
         for root in roots:
-            yield found.stored(shape, root), operation(found.operation, n, root)
+            yield found.compact_schedule(shape, root), operation(found.operation, n, root)
 
 
 def some_counts(op: Operation, *, few: bool):
@@ -290,7 +290,7 @@ def test_an_average_of_what_one_rank_has_is_what_it_has():
 @pytest.mark.parametrize("lay", [side_by_side, apart])
 def test_what_translations_give_is_run_without_storing_every_row(lay, monkeypatch: pytest.MonkeyPatch):
     """All ranks are in one process, or they are spread over several."""
-    stored, op, n = algorithm("all_reduce", "ring").stored(6), operation("all_reduce", 6), 6
+    stored, op, n = algorithm("all_reduce", "ring").compact_schedule(6), operation("all_reduce", 6), 6
     assert stored.translate
     monkeypatch.setattr(Schedule, "expand", lambda _: pytest.fail("every row was stored"))
     given, counts = [torch.full((20,), float(r)) for r in range(n)], np.array([20])

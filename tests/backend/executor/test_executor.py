@@ -14,7 +14,7 @@ from torch import Tensor
 
 from emu.backend.executor.executor import Buffers, execute
 from emu.backend.executor.reductions import unwritten_mark
-from emu.collective.operation import Operation, cut, operation
+from emu.collective.operation import Operation, divide_blocks, operation
 from emu.collective.schedule import Schedule, Sends, Translations
 from emu.collective.transform import concatenate
 from emu.dtypes import REDUCE_OPERATIONS
@@ -139,7 +139,7 @@ def test_any_schedule_ends_as_its_rules_read_row_by_row(
 ) -> None:
     schedule, op, sizes = case
     counts = np.array(sizes, np.int64)
-    slots = cut(counts, schedule.n_slots, schedule.shares)
+    slots = divide_blocks(counts, schedule.n_slots, schedule.shares)
     values = {(int(r), int(b)): torch.randn(sizes[b]) for r, b in op.have}
     inputs = [torch.cat([values[r, int(b)] for b in op.input_blocks(r)] or [torch.empty(0)]) for r in range(op.n_ranks)]
     widths = [int(counts[op.output_blocks(r)].sum()) for r in range(op.n_ranks)]

@@ -137,7 +137,7 @@ def test_a_program_whose_result_nobody_checks_saves_the_time(monkeypatch: pytest
     monkeypatch.setattr(Tensor, "fill_", lambda _, value: filled.append(value))
     op = operation("all_to_all", N)
     made = buffers(op, [torch.ones(N) for _ in range(N)], np.full(N * N, 1), apart)
-    execute(algorithm("all_to_all", "bruck").schedule(N), op, made, counts=np.full(N * N, 1), marked=False)
+    execute(algorithm("all_to_all", "bruck").schedule(N), op, made, counts=np.full(N * N, 1), fill_scratch=False)
     assert not filled
 
 

@@ -26,7 +26,7 @@ def trained(rank):
 
 
 def test_a_step_ends_and_its_update_begins_with_the_outermost_optimizer():
-    _, trace = LocalCluster().record(1, Choice.parse(()), trained)
+    _, trace = LocalCluster().run_traced(1, Choice.parse(()), trained)
     (events,) = trace.events
     marks = [i for i, kind in enumerate(events.kind) if kind == Kind.MARK]
     assert [(events.name[i], events.step[i]) for i in marks] == [(name, n) for n in (1, 2, 3) for name in (UPDATE, "step")]

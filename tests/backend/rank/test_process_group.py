@@ -6,7 +6,7 @@ import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 
 from emu.backend.rank.record import Recording
-from emu.cluster.threads.threads import Threads
+from emu.cluster.threads.threads import ThreadRanks
 from emu.errors import RunError
 from emu.trace.trace import Kind
 
@@ -18,7 +18,7 @@ def test_avg_divides_the_sum():
         dist.reduce_scatter_single(share, torch.arange(6.0) * (rank + 1), dist.ReduceOp.AVG)
         return whole.tolist(), share.tolist()
 
-    assert Threads(3).run(program) == [([2.0] * 4, [4.0 * r, 4.0 * r + 2]) for r in range(3)]
+    assert ThreadRanks(3).run(program) == [([2.0] * 4, [4.0 * r, 4.0 * r + 2]) for r in range(3)]
 
 
 def test_bits_are_reduced():
@@ -28,7 +28,7 @@ def test_bits_are_reduced():
             dist.all_reduce(tensor, op)
         return [t.tolist() for t in given]
 
-    assert Threads(3).run(program) == [[[0, 7], [7, 7], [7, 7]]] * 3
+    assert ThreadRanks(3).run(program) == [[[0, 7], [7, 7], [7, 7]]] * 3
 
 
 def test_lists_of_unequal_sizes_are_gathered_scattered_and_exchanged():
@@ -42,7 +42,7 @@ def test_lists_of_unequal_sizes_are_gathered_scattered_and_exchanged():
         dist.all_to_all(come, [torch.full((rank + d,), 10.0 * rank + d) for d in range(3)])
         return gathered, share, come
 
-    for rank, (gathered, share, come) in enumerate(Threads(3).run(program)):
+    for rank, (gathered, share, come) in enumerate(ThreadRanks(3).run(program)):
         assert [t.tolist() for t in gathered] == [[0.0], [], [2.0] * 4]
         assert share.tolist() == [3.0 * [1, 0, 4][rank]] * [1, 0, 4][rank]
         assert [t.tolist() for t in come] == [[10.0 * s + rank] * (rank + s) for s in range(3)]
@@ -57,7 +57,7 @@ def test_coalesced_calls_keep_each_tensor_s_shape_and_place():
         return [[t + 0 for t in several] for several in (gathered, reduced, shares)]
 
     with pytest.warns(FutureWarning):
-        made = Threads(2).run(program)
+        made = ThreadRanks(2).run(program)
     for rank, (gathered, reduced, shares) in enumerate(made):
         assert torch.equal(gathered[0], torch.tensor([[0, 0], [1, 1]]))
         assert torch.equal(gathered[1], torch.cat([torch.zeros(2, 3, dtype=int), -torch.ones(2, 3, dtype=int)]))
@@ -77,7 +77,7 @@ def test_tensors_that_are_not_contiguous_are_written_in_place():
         dist.broadcast(got if rank else torch.arange(6.0).reshape(3, 2).t(), 0)
         return whole, got
 
-    for rank, (whole, got) in enumerate(Threads(2).run(program)):
+    for rank, (whole, got) in enumerate(ThreadRanks(2).run(program)):
         assert torch.equal(whole, torch.tensor([[3.0, 0, 3, 0]] * 4))
         assert rank == 0 or torch.equal(got, torch.arange(6.0).reshape(3, 2).t())
 
@@ -89,7 +89,7 @@ def test_a_reduction_leaves_the_inputs_of_others_and_its_own_alone():
         dist.reduce_scatter_single(share, given)
         return mine, given
 
-    for rank, (mine, given) in enumerate(Threads(3).run(program)):
+    for rank, (mine, given) in enumerate(ThreadRanks(3).run(program)):
         assert rank == 0 or torch.equal(mine, torch.arange(4.0) + rank)
         assert torch.equal(given, torch.arange(6.0) + rank)
 
@@ -100,7 +100,7 @@ def test_an_output_inside_its_input_is_right():
         dist.reduce_scatter_single(given[2 * rank : 2 * rank + 2], given)
         return given[2 * rank : 2 * rank + 2]
 
-    for rank, share in enumerate(Threads(3).run(program)):
+    for rank, share in enumerate(ThreadRanks(3).run(program)):
         assert torch.equal(share, 6 * torch.arange(6.0)[2 * rank : 2 * rank + 2])
 
 
@@ -112,7 +112,7 @@ def test_a_collective_does_not_disturb_autograd():
         y.sum().backward()
         return x.grad.tolist(), y.tolist()
 
-    assert Threads(2).run(program) == [([3.0, 3.0], [6.0, 6.0])] * 2
+    assert ThreadRanks(2).run(program) == [([3.0, 3.0], [6.0, 6.0])] * 2
 
 
 def test_a_receive_from_any_rank_takes_what_was_sent_first_and_says_by_whom():
@@ -128,7 +128,7 @@ def test_a_receive_from_any_rank_takes_what_was_sent_first_and_says_by_whom():
         return first, named, (late._source_rank(), got.tolist())
 
     recording = Recording(4)
-    told = Threads(4, recording=recording).run(program)[0]
+    told = ThreadRanks(4, recording=recording).run(program)[0]
     assert told == ((1, [1, 1]), (2, [2, 2]), (3, [3, 3]))
     events = recording.trace().events_of(0)
     received = [(r, i) for k, r, i in zip(events.kind, events.root, events.instance, strict=True) if k == Kind.RECV]
@@ -149,14 +149,14 @@ def test_messages_to_one_rank_meet_in_their_order_whether_their_sender_is_named_
         return None
 
     recording = Recording(2)
-    assert Threads(2, recording=recording).run(program)[0] == [0, 1, 2, 3]
+    assert ThreadRanks(2, recording=recording).run(program)[0] == [0, 1, 2, 3]
     events = recording.trace().events_of(0)
     assert [i for k, i in zip(events.kind, events.instance, strict=True) if k == Kind.RECV] == [0, 1, 2, 3]
 
 
 def test_a_receive_that_no_rank_sends_to_is_named():
     with pytest.raises(RunError, match=r"deadlock: rank 0 waits in recv .* for the send of any rank \(tag 0\)"):
-        Threads(2).run(lambda rank: rank or dist.recv(torch.ones(1)))
+        ThreadRanks(2).run(lambda rank: rank or dist.recv(torch.ones(1)))
 
 
 def test_a_sum_of_what_each_rank_multiplies_first():
@@ -170,7 +170,7 @@ def test_a_sum_of_what_each_rank_multiplies_first():
         dist.reduce_scatter(listed, [torch.tensor([1.0]), torch.tensor([2.0])], factor)
         return whole.tolist(), rooted.tolist(), share.item(), listed.item()
 
-    assert Threads(2).run(program) == [([30.0, 30.0], [3.0] * 3, 0.0, 3.0), ([30.0, 30.0], [1.0] * 3, 3.0, 6.0)]
+    assert ThreadRanks(2).run(program) == [([30.0, 30.0], [3.0] * 3, 0.0, 3.0), ([30.0, 30.0], [1.0] * 3, 3.0, 6.0)]
 
 
 def test_requests_that_are_coalesced_by_device_are_awaited_together():
@@ -191,7 +191,7 @@ def test_requests_that_are_coalesced_by_device_are_awaited_together():
         assert len(together.get_future().wait()) == len(together.result()) == len(works)
         return a.tolist(), b.tolist()
 
-    assert Threads(2).run(program) == [([2.0, 2.0], [2.0] * 3)] * 2
+    assert ThreadRanks(2).run(program) == [([2.0, 2.0], [2.0] * 3)] * 2
 
 
 def test_a_group_is_split_and_a_barrier_monitored():
@@ -203,7 +203,7 @@ def test_a_group_is_split_and_a_barrier_monitored():
         dist.all_reduce(total, group=half)
         return total.item(), dist.get_process_group_ranks(half)
 
-    assert Threads(4).run(program) == [(1.0, [0, 1])] * 2 + [(5.0, [2, 3])] * 2
+    assert ThreadRanks(4).run(program) == [(1.0, [0, 1])] * 2 + [(5.0, [2, 3])] * 2
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_a_group_is_split_and_a_barrier_monitored():
 )
 def test_what_is_not_emulated_says_so_by_its_name(call, named):
     with pytest.raises(RunError, match=f"NotImplementedError: emu: {named} is not emulated; ") as error:
-        Threads(1).run(lambda _: call(dist.group.WORLD))
+        ThreadRanks(1).run(lambda _: call(dist.group.WORLD))
     assert isinstance(error.value.__cause__, NotImplementedError)
 
 
@@ -277,7 +277,7 @@ def test_what_is_not_emulated_says_so_by_its_name(call, named):
 )
 def test_bad_input_is_refused_with_rank_and_line(call, said):
     with pytest.raises(RunError, match=rf"^rank [01]: {said}.* \(tests/backend/rank/test_process_group.py:\d+\)$"):
-        Threads(2).run(lambda _: call())
+        ThreadRanks(2).run(lambda _: call())
 
 
 def test_columns_of_one_tensor_are_gathered_apart():
@@ -286,7 +286,7 @@ def test_columns_of_one_tensor_are_gathered_apart():
         dist.all_gather([table[:, 0], table[:, 1]], torch.full((3,), float(rank)))
         return table
 
-    assert all(torch.equal(table, torch.tensor([[0.0, 1.0]] * 3)) for table in Threads(2).run(gathers))
+    assert all(torch.equal(table, torch.tensor([[0.0, 1.0]] * 3)) for table in ThreadRanks(2).run(gathers))
 
 
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.bool, torch.complex64])
@@ -301,7 +301,7 @@ def test_other_dtypes_are_moved_by_the_methods_of_pytorch(dtype):
 
     high = 1.0 if dtype is torch.bool else 2.0
     rows = [[0.0, 1.0, 0.0], [1.0, 1.0, 0.0], [high, 1.0, 0.0]]
-    for rank, (*gathered, swapped, shared) in enumerate(Threads(3).run(moves)):
+    for rank, (*gathered, swapped, shared) in enumerate(ThreadRanks(3).run(moves)):
         assert (gathered, swapped, shared) == (rows, [row[rank] for row in rows], rows[2])
 
 
@@ -315,7 +315,7 @@ def test_names_sizes_and_axes_of_groups():
             pair.abort(), pair.set_timeout(None), pair.shutdown()
         return names, world.members.axis, world.getBackendName(), world.name(), mesh["tp"].get_group() is world
 
-    assert Threads(3).run(program) == [
+    assert ThreadRanks(3).run(program) == [
         ([], "tp", "emu", "emu", True),
         (["", (1, 2), 0, 2, True], "tp", "emu", "emu", True),
         (["", (1, 2), 1, 2, True], "tp", "emu", "emu", True),
@@ -330,4 +330,4 @@ def test_a_group_s_axis_is_its_mesh_s_dim():
         groups = named.get_group("dp"), named.get_group("tp"), unnamed.get_group(0)
         return before, *(g.members.axis for g in groups)
 
-    assert Threads(4).run(program) == [("world", "dp", "tp", "")] * 4
+    assert ThreadRanks(4).run(program) == [("world", "dp", "tp", "")] * 4

@@ -8,10 +8,10 @@ from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from emu.backend.rank import rank_memory
-from emu.backend.rank.count import Count, track
+from emu.backend.rank.operator_counter import OperatorCounter, track
 from emu.backend.rank.rank_memory import GRADIENTS, OPTIMIZER, WEIGHTS, Memory
 from emu.backend.rank.record import Recording
-from emu.cluster.threads.threads import Threads
+from emu.cluster.threads.threads import ThreadRanks
 from emu.trace.trace import PARTS
 
 WIDTH = 64
@@ -20,7 +20,7 @@ LAYER = 4 * WIDTH * WIDTH
 
 def recorded(program, n=1):
     recording = Recording(n)
-    Threads(n, recording=recording).run(program)
+    ThreadRanks(n, recording=recording).run(program)
     (parts,) = recording.trace().peak_by_part.tolist()
     return dict(zip(PARTS, parts, strict=True))
 
@@ -90,7 +90,7 @@ def test_a_module_may_call_things_of_its_own_parameters_and_buffers():
 
 def test_what_was_made_uncounted_is_weights_when_it_is_tracked():
     held = torch.ones(100)
-    count = Count(lambda _: None)
+    count = OperatorCounter(lambda _: None)
     with count:
         track([held])
         made = held + 1
@@ -99,7 +99,7 @@ def test_what_was_made_uncounted_is_weights_when_it_is_tracked():
 
 
 def test_what_wraps_a_collective_that_is_not_waited_for_yet_takes_nothing():
-    with Count(lambda _: None) as count:
+    with OperatorCounter(lambda _: None) as count:
         came = torch.ones(1000)
         wrapped = torch.ops._c10d_functional._wrap_tensor_autograd(came)
         assert isinstance(wrapped, AsyncCollectiveTensor)

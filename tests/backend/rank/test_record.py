@@ -7,16 +7,16 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
-from emu.backend.rank.notes import merge
 from emu.backend.rank.record import Recorder, Recording, declare_equal_work
-from emu.cluster.threads.threads import Threads
+from emu.backend.rank.recorded_events import merge
+from emu.cluster.threads.threads import ThreadRanks
 from emu.errors import RunError
 from emu.trace.trace import Kind
 
 
 def record(program, n=2):
     recording = Recording(n)
-    Threads(n, recording=recording).run(program)
+    ThreadRanks(n, recording=recording).run(program)
     return recording.trace()
 
 
@@ -287,8 +287,8 @@ def test_roles_keep_their_own_events_peaks_and_groups_in_the_order_in_which_they
 
 def test_notes_of_ranks_in_other_processes_make_the_same_trace():
     recording = Recording(2)
-    Threads(2, recording=recording).run(train)
-    notes = pickle.loads(pickle.dumps([recording.of(rank).notes() for rank in range(2)]))
+    ThreadRanks(2, recording=recording).run(train)
+    notes = pickle.loads(pickle.dumps([recording.of(rank).recorded_events() for rank in range(2)]))
     assert merge(notes).digest() == recording.trace().digest()
 
 

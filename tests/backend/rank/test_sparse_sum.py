@@ -10,7 +10,7 @@ from torch import nn
 
 from emu.backend.rank.record import Recording
 from emu.cluster.script_run import run_script
-from emu.cluster.threads.threads import Threads
+from emu.cluster.threads.threads import ThreadRanks
 from emu.trace.trace import Kind
 from tests.cluster.apart import run_apart
 from tests.cluster.gloo import run_on_gloo
@@ -35,7 +35,7 @@ def summed(rank):
 
 @pytest.mark.parametrize("per_process", [None, 2])
 def test_every_rank_has_the_sum(per_process):
-    found = Threads(N).run(summed) if per_process is None else run_apart(N, per_process, summed)[0]
+    found = ThreadRanks(N).run(summed) if per_process is None else run_apart(N, per_process, summed)[0]
     expected = sum(drawn(rank).to_dense() for rank in range(N))
     for dense, is_coalesced in found:
         assert torch.allclose(dense, expected)
@@ -45,7 +45,7 @@ def test_every_rank_has_the_sum(per_process):
 
 def test_what_is_timed_is_what_the_ranks_hold():
     recording = Recording(N)
-    Threads(N, recording=recording).run(summed)
+    ThreadRanks(N, recording=recording).run(summed)
     events = recording.trace().events_of(0)
     sizes = [events.bytes[i] for i in range(len(events)) if events.kind[i] == Kind.COLLECTIVE]
     held = [drawn(rank).coalesce()._nnz() for rank in range(N)]
@@ -79,7 +79,7 @@ def test_a_sum_that_is_asked_for_ahead_is_there_once_it_was_waited_for():
         assert future[0] is tensors[1]
         return [tensor.to_dense().tolist() for tensor in tensors]
 
-    assert Threads(N).run(program) == [[[[1.0, 1.0, 1.0]]] * 2] * N
+    assert ThreadRanks(N).run(program) == [[[[1.0, 1.0, 1.0]]] * 2] * N
 
 
 def test_an_embedding_with_sparse_gradients_learns_as_on_one_process():
@@ -93,5 +93,5 @@ def test_an_embedding_with_sparse_gradients_learns_as_on_one_process():
         torch.optim.SGD(model.parameters(), lr=1.0).step()
         return model.weight.detach()
 
-    for weight in Threads(N).run(lambda rank: learned(rank, N)):
+    for weight in ThreadRanks(N).run(lambda rank: learned(rank, N)):
         assert torch.allclose(weight, learned(0, 1), atol=1e-6)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from emu.cluster.threads.threads import Threads
+from emu.cluster.threads.threads import ThreadRanks
 from tests.backend.rank.counted import counted
 
 
@@ -14,7 +14,7 @@ def dtypes_of(program):
     def on_a_rank(_):
         return [o.dtype for o in counted(program) if o.flops]
 
-    (found,) = Threads(1).run(on_a_rank)
+    (found,) = ThreadRanks(1).run(on_a_rank)
     return found
 
 

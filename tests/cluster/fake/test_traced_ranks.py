@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from emu.backend.rank.notes import EventRow, Notes, merge
 from emu.backend.rank.rank_requests import Members
+from emu.backend.rank.recorded_events import EventRow, RecordedEvents, merge
 from emu.cluster.fake.fake_rank import TracedRank
 from emu.cluster.fake.traced_roles import merged_trace
 from emu.trace.trace import Kind
@@ -14,7 +14,7 @@ WORLD = Members("world", (0, 1, 2, 3), "world")
 
 def notes(flops, *peak):
     row = EventRow(1, Kind.COMPUTE, 0, "mm", "float32", flops, 8, 2, 0, 0, 0, 0, 0, -1, 0, 0, 0)
-    return Notes((row,), ((),), ((),), (WORLD,), peak, {})
+    return RecordedEvents((row,), ((),), ((),), (WORLD,), peak, {})
 
 
 def seen(rank, flops, *peak):
@@ -30,7 +30,7 @@ def test_the_peak_of_memory_of_a_role_is_that_of_its_rank_that_holds_most(turned
     assert trace.role_of_rank.tolist() == [0, 0, 0, 1]
     assert trace.peak_by_part.tolist() == [[2, 7, 1, 0], [1, 1, 1, 1]]
     assert [events.flops.tolist() for events in trace.events] == [[1.0], [2.0]]
-    merged = merge([one.notes for one in (*of, seen(3, 2.0, 1, 1, 1, 1))])
+    merged = merge([one.recorded_events for one in (*of, seen(3, 2.0, 1, 1, 1, 1))])
     assert merged.peak_by_part.tolist() == trace.peak_by_part.tolist()
 
 

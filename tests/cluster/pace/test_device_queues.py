@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from emu.backend.rank.count import Operator
+from emu.backend.rank.operator_counter import Operator
 from emu.cluster.pace.device_queues import DeviceQueues
 from emu.cluster.pace.timeliness import Tempo
 from emu.trace.device.device import Device
@@ -65,13 +65,13 @@ def test_what_the_host_is_late_with_counts_once(monkeypatch: pytest.MonkeyPatch)
     ranks.of.computed(0, product(5 * MS))
     assert ranks.rests == [(0, 100.005)]
     assert ranks.of.settle(0, 100.025) == pytest.approx(100.025)  # as nothing was said to be late yet
-    ranks.of.is_at(0, 100.005)
+    ranks.of.set_late(0, 100.005)
     assert ranks.of.settle(0, 100.026) == pytest.approx(100.006)
     ranks.of.computed(0, product(2 * MS))  # since 100.005
     assert ranks.rests[1:] == []  # it is past already
     assert ranks.of.settle(0, 100.025) == pytest.approx(100.007)
     assert ranks.rests[1:] == [(0, 100.007)]
-    ranks.of.is_at(0, 200.0)  # nobody is early
+    ranks.of.set_late(0, 200.0)  # nobody is early
     assert ranks.of.settle(0, 100.03) == 100.03
 
 
@@ -86,7 +86,7 @@ def test_a_slow_device_takes_longer_and_one_rank_s_is_not_the_other_s(ranks: Ran
 def test_a_device_that_goes_on_has_no_work_from_before(ranks: Ranks) -> None:
     ranks.of.computed(0, product(3 * MS // 4))
     ranks.clock.until(100.01)
-    ranks.of.is_at(0, 100.004)
+    ranks.of.set_late(0, 100.004)
     ranks.of.goes_on(0)
     ranks.of.computed(0, product(MS // 2))
     assert ranks.of.settle(0, 100.0095) == pytest.approx(100.0045)

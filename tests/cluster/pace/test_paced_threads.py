@@ -241,6 +241,6 @@ def test_losses_and_weights_are_those_of_a_run_without_a_clock() -> None:
             losses.append(loss.item())
         return losses
 
-    (paced, trace), (free, same) = (LocalCluster(p).record(2, CHOICE, program) for p in (pace(computes=True), None))
+    (paced, trace), (free, same) = (LocalCluster(p).run_traced(2, CHOICE, program) for p in (pace(computes=True), None))
     assert paced == free
     assert trace.digest() == same.digest()

@@ -8,7 +8,7 @@ import torch
 from emu.backend.rank import rank_requests
 from emu.backend.rank.rank_requests import Members, RankRequest
 from emu.cluster.call_matcher import CallMatcher
-from emu.cluster.cluster import agree
+from emu.cluster.cluster import settle_call
 from emu.cluster.pace.pacer import PaceListeners, Pacer
 from emu.cluster.pace.timeliness import Pace, Tempo
 from emu.errors import LostError, RunError
@@ -42,11 +42,11 @@ class Job:
 
     def ask(self, key: str, request: RankRequest, group: Members, rank: int, at_s: float | None = None, step: int = 0) -> None:
         """Let a rank make a request now, of which the fabric hears now, though it was made at another time perhaps."""
-        arrival = self.matcher.arrival(request.on(group, rank), key)
+        arrival = self.matcher.number_request(request.on(group, rank), key)
         self.of.arrived(arrival, step, self.clock.now_s if at_s is None else at_s)
-        if met := self.matcher.arrive(arrival):
-            calls = [each.call for each in met]
-            self.of.matched(agree(CHOICE, calls, met[0].instance), met)
+        if met := self.matcher.match(arrival):
+            calls = [each.request for each in met]
+            self.of.matched(settle_call(CHOICE, calls, met[0].instance), met)
 
 
 @pytest.fixture

@@ -46,10 +46,10 @@ class Strands:
     def now(self) -> float:
         return round(self._clock.now_s, 6)
 
-    def abandon(self, error: BaseException) -> None:
+    def give_up(self, error: BaseException) -> None:
         raise error
 
-    def stop(self, error: BaseException) -> None:
+    def fail_from_outside(self, error: BaseException) -> None:
         self.failure = error
 
     def wake(self, key: str) -> bool:
@@ -63,7 +63,7 @@ class Strands:
         self.told.append(("answer", found.key, self.now))
         return self.wake(found.key) if found.key in self.waiting else False
 
-    def rest(self, strand: int, what: Any, until_s: float | None = None) -> None:
+    def park(self, strand: int, what: Any, until_s: float | None = None) -> None:
         self.told.append(("rest", strand, what.key if isinstance(what, Work) else "a time", self.now))
         if isinstance(what, Work):
             self.waiting.add(what.key)
@@ -245,7 +245,7 @@ def test_events_are_in_virtual_time_unless_they_are_to_be_the_hosts(host: Host, 
     turns = list[object]()
     monkeypatch.setattr(rank_clock, "current_strand", lambda: main)
     monkeypatch.setattr(rank_clock, "take_turn", turns.append)
-    host.of._devices.is_at(2, 99.5)  # its host is behind by half a second
+    host.of._devices.set_late(2, 99.5)  # its host is behind by half a second
     assert seconds() == pytest.approx(99.5 / 1000)
     assert turns == [main]
     main.is_native = True
@@ -266,7 +266,7 @@ def test_a_rank_that_sleeps_lets_others_run_and_has_no_work_left_on_its_device(
     monkeypatch.setattr(rank_clock, "take_turn", lambda _: None)
     monkeypatch.setattr(rank_clock, "current_strand", lambda: main)
     own = host.of._in_place_of(sleep)
-    host.of._devices.is_at(2, 99.0)
+    host.of._devices.set_late(2, 99.0)
     own(0.5)
     assert slept == [(0.5, 1)]
     assert host.of._sleeping == 0

@@ -17,7 +17,7 @@ from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.matching.call_batch import BatchKey
 from emu.trace.matching.role_requests import MESSAGE
-from emu.trace.replay.replay import lay_request
+from emu.trace.replay.replay import place_request
 from emu.trace.trace import Group
 
 US = 10**9  # ticks
@@ -110,7 +110,7 @@ def test_a_link_that_is_lost_in_the_middle_is_led_round_once_the_system_has_mend
     board = build_topology("ub-mesh:board")
     between = np.isin(board.links.src, (0, 1)) & np.isin(board.links.dst, (0, 1))
     both = board, remove_parts(board, links=np.flatnonzero(between))
-    laid = (lower_placed(lay_request(message(10 * MB), each, np.array([[0, 1]]))) for each in both)
+    laid = (lower_placed(place_request(message(10 * MB), each, np.array([[0, 1]]))) for each in both)
     alone, round_it = (int(run_graph(piece.graph).left_fs[0]) for piece in laid)
     of = traffic(f"link 0-1 at {alone / 2e9}us", topology=board, n=8)
     begun(of, message(10 * MB), (0, 1))
@@ -155,7 +155,7 @@ def test_members_that_come_one_after_another_leave_as_the_engine_has_it_that_kno
     number = of.ask(what, range(4), comes[0])
     for member, now in enumerate(comes):
         of.enter(number, member, now)
-    piece = lower_placed(lay_request(what, SWITCH, np.arange(4)[None]))
+    piece = lower_placed(place_request(what, SWITCH, np.arange(4)[None]))
     ready = piece.graph.ready_fs.copy()
     ready[piece.entry] = comes
     known = run_graph(replace(piece.graph, ready_fs=ready)).end_fs[piece.exit].tolist()

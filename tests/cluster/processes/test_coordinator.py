@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from emu.backend.executor.wire import LOOPBACK
 from emu.cluster.processes import coordinator
 from emu.cluster.processes.coordinator import TOKEN_BYTES, Coordinator, connection
-from emu.cluster.threads.threads import LocalCluster, Threads
+from emu.cluster.threads.threads import LocalCluster, ThreadRanks
 from emu.collective.algorithm import Choice
 from emu.errors import InputError, RunError
 from tests.cluster.apart import run_apart
@@ -49,7 +49,7 @@ def train(rank):
 @pytest.mark.parametrize(("n", "per_process"), [(4, 1), (4, 3)])
 def test_ranks_of_several_processes_have_the_results_and_the_trace_of_one(n, per_process):
     ours, trace = run_apart(n, per_process, train)
-    expected, expected_trace = LocalCluster().record(n, Choice(), train)
+    expected, expected_trace = LocalCluster().run_traced(n, Choice(), train)
     assert ours == expected
     assert trace.digest() == expected_trace.digest()
 
@@ -104,7 +104,7 @@ def test_what_goes_wrong_between_processes_is_told_as_in_one(program):
         run_apart(4, 2, program)
     assert time.monotonic() - began < 30
     with pytest.raises(RunError) as expected:
-        Threads(4).run(program)
+        ThreadRanks(4).run(program)
     assert "test_coordinator.py:" in str(ours.value)
     if program is differs:  # who comes first is another
         assert str(ours.value).startswith("mismatch on group world (ranks 0, 1, 2, 3): rank ")

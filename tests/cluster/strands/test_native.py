@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 from emu.cluster.rank_state.script_state import Environment
 from emu.cluster.strands.next_instruction import at_next_instruction, thread_state
-from emu.cluster.threads.threads import Threads
+from emu.cluster.threads.threads import ThreadRanks
 
 BLOCKED_S, SPUN_S = 1.6, 2.5  # a thread that is blocked for a second lets others run
 
@@ -84,7 +84,7 @@ def test_a_thread_that_returns_from_native_code_draws_its_own_rank_s_numbers(blo
             thread.join()
         return [*told, *(drawn() for _ in range(1 + rank))]
 
-    found = Threads(2, own=[Environment()]).run(program)
+    found = ThreadRanks(2, own=[Environment()]).run(program)
     assert found == [expected(0), expected(1)]
 
 
@@ -108,7 +108,7 @@ def test_a_rank_waits_for_a_lock_of_the_system_that_a_thread_has_which_is_back_f
         thread.join()
         return "ended"
 
-    found = Threads(2, patience_s=20.0).run(program)
+    found = ThreadRanks(2, patience_s=20.0).run(program)
     assert found == ["ended", "had it"]
 
 

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch.utils.data import DataLoader, Dataset
 
 from emu.cluster import child_processes
-from emu.cluster.threads.threads import Threads
+from emu.cluster.threads.threads import ThreadRanks
 from tests.cluster.strands.test_strands import N, reduced
 
 
@@ -40,7 +40,7 @@ def test_two_threads_of_each_rank_that_share_a_group_ask_in_one_order_on_all_ran
             thread.join()
         return got
 
-    assert Threads(N).run(program) == [[[10 * n, 10 * n + 1, 10 * n + 2] for n in range(3)] * 4] * N
+    assert ThreadRanks(N).run(program) == [[[10 * n, 10 * n + 1, 10 * n + 2] for n in range(3)] * 4] * N
 
 
 def test_a_thread_that_sleeps_goes_on_after_the_same_turn_however_long_turns_take_here():
@@ -56,7 +56,7 @@ def test_a_thread_that_sleeps_goes_on_after_the_same_turn_however_long_turns_tak
         thread.join()
         return told
 
-    first, *others = [Threads(N).run(program) for _ in range(2)]
+    first, *others = [ThreadRanks(N).run(program) for _ in range(2)]
     assert all(0 < told.index("awake") < 250 for told in first)
     assert all(other == first for other in others)
 
@@ -77,7 +77,7 @@ def test_a_thread_does_not_go_on_before_its_time_has_come_by_the_hosts_clock():
         thread.join()
         return slept_s[0]
 
-    assert min(Threads(N).run(program)) >= 0.05
+    assert min(ThreadRanks(N).run(program)) >= 0.05
 
 
 class Slow(Dataset):
@@ -111,7 +111,7 @@ def test_what_processes_bring_comes_after_the_same_turn_however_fast_they_are():
         thread.join()
         return told
 
-    first, *others = [Threads(N).run(program) for _ in range(2)]
+    first, *others = [ThreadRanks(N).run(program) for _ in range(2)]
     assert [item for item in first[0] if item != "turn"] == [f"item {number}" for number in range(4)]
     assert all(other == first for other in others)
 
@@ -126,7 +126,7 @@ def test_sets_of_threads_and_futures_have_the_order_in_which_these_were_made():
                 futures.add(pool.submit(int, number))
             return [thread.name for thread in threads], [future.result() for future in futures]
 
-    assert Threads(N).run(program) == [([str(number) for number in range(12)], list(range(12)))] * N
+    assert ThreadRanks(N).run(program) == [([str(number) for number in range(12)], list(range(12)))] * N
 
 
 WORKS = (

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 import torch.distributed as dist
 
-from emu.cluster.threads.threads import Threads
+from emu.cluster.threads.threads import ThreadRanks
 from emu.errors import RunError
 
 N = 3
@@ -35,7 +35,7 @@ def test_ranks_wait_for_one_another_s_keys(kind, prefix, tmp_path):
         dist.barrier()
         return found[0], store.add("sum", 0), store.check(["last"]), store.check(["never"])
 
-    assert Threads(N).run(program) == [(b"here", 3, True, False)] * N
+    assert ThreadRanks(N).run(program) == [(b"here", 3, True, False)] * N
 
 
 def test_a_store_that_waits_for_all_workers_waits_for_them():
@@ -48,7 +48,7 @@ def test_a_store_that_waits_for_all_workers_waits_for_them():
         if rank == 0:
             order.append(rank)
 
-    Threads(N).run(program)
+    ThreadRanks(N).run(program)
     assert order == [1, 2, 0]
 
 
@@ -74,7 +74,7 @@ def test_values_change_as_in_pytorch_s_own():
         assert found[0] == found[1]
         return len(found[0])
 
-    assert Threads(2).run(program) == [9, None]
+    assert ThreadRanks(2).run(program) == [9, None]
 
 
 NATIVE = dist.HashStore
@@ -87,7 +87,7 @@ def test_threads_of_a_rank_wait_for_keys_of_each_other():
         thread.start()
         return store.get("answer")
 
-    assert Threads(N).run(program) == [str(rank).encode() for rank in range(N)]
+    assert ThreadRanks(N).run(program) == [str(rank).encode() for rank in range(N)]
 
 
 def test_a_key_that_nobody_writes_is_named_at_once_with_rank_and_line():
@@ -97,7 +97,7 @@ def test_a_key_that_nobody_writes_is_named_at_once_with_rank_and_line():
         dist.barrier()
 
     with pytest.raises(RunError, match=r"deadlock: .*rank 1 waits for key '.*never' of a store \(.*test_stores.py:\d+\)"):
-        Threads(N).run(program)
+        ThreadRanks(N).run(program)
 
 
 def test_a_wait_that_the_program_has_limited_ends_as_in_pytorch():
@@ -109,7 +109,7 @@ def test_a_wait_that_the_program_has_limited_ends_as_in_pytorch():
         dist.barrier()
         return True
 
-    assert all(Threads(2).run(program))
+    assert all(ThreadRanks(2).run(program))
 
 
 def test_a_second_store_at_a_port_is_refused():
@@ -117,9 +117,9 @@ def test_a_second_store_at_a_port_is_refused():
         dist.TCPStore("127.0.0.1", NEXT_PORT, is_master=True, wait_for_workers=False)
 
     with pytest.raises(RunError, match=f"port {NEXT_PORT}"):
-        Threads(2).run(program)
+        ThreadRanks(2).run(program)
 
 
 def test_a_store_without_a_server_is_named_at_once():
     with pytest.raises(RunError, match=r"deadlock: rank 0 waits for key '127.0.0.1:\d+' of a store"):
-        Threads(1).run(lambda _: dist.TCPStore("127.0.0.1", NEXT_PORT, is_master=False))
+        ThreadRanks(1).run(lambda _: dist.TCPStore("127.0.0.1", NEXT_PORT, is_master=False))

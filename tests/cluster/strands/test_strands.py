@@ -18,7 +18,7 @@ import torch.distributed as dist
 
 from emu.backend.rank.record import Recording
 from emu.cluster.script_run import run_script
-from emu.cluster.threads.threads import Threads
+from emu.cluster.threads.threads import ThreadRanks
 from emu.collective.algorithm import Choice
 from emu.errors import RunError
 from emu.trace.trace import Kind
@@ -41,7 +41,7 @@ def test_a_thread_has_the_groups_of_its_rank():
         thread.join()
         return [*found, own]
 
-    assert Threads(N).run(program) == [[(rank, N, 6.0), 6.0] for rank in range(N)]
+    assert ThreadRanks(N).run(program) == [[(rank, N, 6.0), 6.0] for rank in range(N)]
 
 
 def test_a_group_that_a_thread_makes_is_found_by_functional_collectives_of_the_other():
@@ -54,7 +54,7 @@ def test_a_group_that_a_thread_makes_is_found_by_functional_collectives_of_the_o
 
         return all_reduce(torch.ones(1), "sum", made[0]).wait().item()
 
-    assert Threads(N).run(program) == [float(N)] * N
+    assert ThreadRanks(N).run(program) == [float(N)] * N
 
 
 @pytest.mark.parametrize("ask", ["map", "submit", "callback"])
@@ -70,7 +70,7 @@ def test_a_pool_s_collectives_are_those_of_its_rank(ask):
             return [future.result() for future in futures] + found
 
     expected = [6.0] * (5 if ask == "callback" else 4)
-    assert Threads(N).run(program) == [expected] * N
+    assert ThreadRanks(N).run(program) == [expected] * N
 
 
 def test_what_waits_hands_on_the_turn_and_the_order_is_the_same_every_time():
@@ -96,7 +96,7 @@ def test_what_waits_hands_on_the_turn_and_the_order_is_the_same_every_time():
         assert not thread.is_alive()
         return told
 
-    first, *others = [Threads(N).run(program) for _ in range(5)]
+    first, *others = [ThreadRanks(N).run(program) for _ in range(5)]
     assert all(other == first for other in others)
     assert [item for item in first[0] if item[0] != "put"] == [(number, 6.0) for number in range(4)]
 
@@ -187,7 +187,7 @@ def test_a_daemon_thread_ends_with_its_rank_and_idle_workers_do_not_hold_it_up()
         return reduced(dist.new_group())
 
     before = threading.active_count()
-    assert Threads(N).run(program) == [6.0] * N
+    assert ThreadRanks(N).run(program) == [6.0] * N
     deadline = time.monotonic() + 20
     while len(ended) < N or threading.active_count() > before:
         assert time.monotonic() < deadline
@@ -207,7 +207,7 @@ def test_an_error_in_a_thread_is_shown_and_ends_the_thread_alone(monkeypatch):
         thread.join()
         return reduced()
 
-    assert Threads(N).run(program) == [6.0] * N
+    assert ThreadRanks(N).run(program) == [6.0] * N
     assert shown == ["in a thread"] * N
 
 
@@ -218,7 +218,7 @@ def test_a_call_that_does_not_agree_in_a_thread_ends_the_run():
         thread.join()
 
     with pytest.raises(RunError, match="mismatch on group world"):
-        Threads(2).run(program)
+        ThreadRanks(2).run(program)
 
 
 def test_context_variables_and_what_a_thread_keeps_for_itself_are_its_own():
@@ -236,7 +236,7 @@ def test_context_variables_and_what_a_thread_keeps_for_itself_are_its_own():
         thread.join()
         return found[0], here.value
 
-    assert Threads(N).run(program) == [((False, 0), rank) for rank in range(N)]
+    assert ThreadRanks(N).run(program) == [((False, 0), rank) for rank in range(N)]
 
 
 def waits_of(events, number):
@@ -247,7 +247,7 @@ def waits_of(events, number):
 
 def events_of(program, ranks=2):
     recording = Recording(ranks)
-    Threads(ranks, Choice(), recording).run(program)
+    ThreadRanks(ranks, Choice(), recording).run(program)
     return recording.trace()
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from emu.cluster.strands.strand import Wait
 from emu.cluster.threads.baton import Baton
-from emu.cluster.threads.rests import Rests
+from emu.cluster.threads.wait_table import WaitTable
 
 
 def stuck() -> None:
@@ -29,14 +29,14 @@ def test_a_strand_that_has_left_never_gets_the_baton(before):
 
 def test_a_strand_that_is_ended_where_it_waits_waits_for_nothing(monkeypatch):
     baton = Baton(range(2), (), lambda: None)
-    rests = Rests(baton, None)
+    wait_table = WaitTable(baton, None)
     baton.start()
 
     def ended(*_: object) -> None:
         raise SystemExit
 
-    monkeypatch.setattr(baton, "rest", ended)
+    monkeypatch.setattr(baton, "hand_on_and_wait", ended)
     with pytest.raises(SystemExit):
-        rests.rest(0, Wait("a request"))
-    assert not rests.waits
-    assert not rests.wake("a request")
+        wait_table.park(0, Wait("a request"))
+    assert not wait_table.waits
+    assert not wait_table.wake("a request")

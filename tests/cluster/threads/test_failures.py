@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from emu.cluster.threads.threads import Threads
+from emu.cluster.threads.threads import ThreadRanks
 from emu.errors import RunError
 
 LINE = rf"\([^ ]*{Path(__file__).name}:\d+\)"
@@ -32,7 +32,7 @@ class TestFailures:
             dist.barrier()
 
         with pytest.raises(RunError, match=rf"^rank 2: ValueError: no such thing {LINE}$") as error:
-            Threads(4).run(program)
+            ThreadRanks(4).run(program)
         assert isinstance(cause_of(error), ValueError)
         assert cause_of(error).__traceback__ is not None
 
@@ -49,7 +49,7 @@ class TestFailures:
                 raise
 
         with pytest.raises(RunError, match="rank 1: ValueError: broken"):
-            Threads(3).run(program)
+            ThreadRanks(3).run(program)
         assert seen.keys() == {0, 2}
         for said in seen.values():
             assert re.fullmatch(f"stopped, as the run has failed: rank 1: ValueError: broken {LINE}", said)
@@ -68,7 +68,7 @@ class TestFailures:
                 reached.append(rank)
 
         with pytest.raises(RunError, match="rank 1: ValueError: broken"):
-            Threads(2).run(program)
+            ThreadRanks(2).run(program)
         assert reached == []
 
     def test_a_code_that_a_rank_exits_with_ends_the_run(self):
@@ -78,7 +78,7 @@ class TestFailures:
             dist.barrier()
 
         with pytest.raises(SystemExit) as end:
-            Threads(2).run(program)
+            ThreadRanks(2).run(program)
         assert end.value.code == 3
 
     def test_ctrl_c_ends_every_rank_and_is_passed_on(self):
@@ -97,7 +97,7 @@ class TestFailures:
 
         try:
             with pytest.raises(KeyboardInterrupt):
-                Threads(3).run(program)
+                ThreadRanks(3).run(program)
         finally:
             signal.signal(signal.SIGINT, before)
         assert sorted(ended) == [0, 1, 2]
@@ -112,7 +112,7 @@ class TestFailures:
 
         expected = r"^mismatch on group world \(ranks 0, 1, 2\): rank \d calls .*; every rank must make the same calls in"
         with pytest.raises(RunError, match=expected) as error:
-            Threads(3).run(program)
+            ThreadRanks(3).run(program)
         assert "all_reduce (sum) of 4 float32" in str(error.value)
         assert "broadcast from rank 0 of 4 float32" in str(error.value)
         assert "rank 2" in str(error.value)
@@ -128,11 +128,11 @@ class TestFailures:
     )
     def test_another_size_dtype_or_reduce_operation_is_a_mismatch(self, odd, told):
         with pytest.raises(RunError, match=rf"mismatch.*rank 1 calls {told}.*, rank 0 all_reduce"):
-            Threads(2).run(lambda rank: odd() if rank else dist.all_reduce(torch.ones(4)))
+            ThreadRanks(2).run(lambda rank: odd() if rank else dist.all_reduce(torch.ones(4)))
 
     def test_another_root_is_a_mismatch(self):
         with pytest.raises(RunError, match=r"rank 1 calls broadcast from rank 1 .*, rank 0 broadcast from rank 0"):
-            Threads(2).run(lambda rank: dist.broadcast(torch.ones(4), rank))
+            ThreadRanks(2).run(lambda rank: dist.broadcast(torch.ones(4), rank))
 
     def test_split_sizes_that_do_not_agree_are_a_mismatch(self):
         def program(rank):
@@ -144,7 +144,7 @@ class TestFailures:
             match=rf"block 2 of 4 has 1 elements in all_to_all of 2 float32 {LINE} of rank 1, and 2 in all_to_all of 3 float32 "
             rf"{LINE} of rank 0; make the sizes agree",
         ):
-            Threads(2).run(program)
+            ThreadRanks(2).run(program)
 
     def test_a_message_of_another_size_is_a_mismatch(self):
         def program(rank):
@@ -153,7 +153,7 @@ class TestFailures:
         with pytest.raises(
             RunError, match=rf"rank 0 calls send of 3 float32 {LINE} with tag 0, rank 1 recv of 2 float32 {LINE};"
         ):
-            Threads(2).run(program)
+            ThreadRanks(2).run(program)
 
     def test_a_deadlock_names_who_waits_for_what(self):
         def program(rank):
@@ -163,7 +163,7 @@ class TestFailures:
                 dist.recv(torch.ones(1), 2, tag=7)
 
         with pytest.raises(RunError) as error:
-            Threads(3).run(program)
+            ThreadRanks(3).run(program)
         assert re.sub(f" {LINE}", "", str(error.value)) == (
             "deadlock: rank 0 waits in all_reduce (sum) of 2 float32 on group world (ranks 0, 1, 2), call 1, for rank 1, 2; "
             "rank 1 waits in recv of 1 float32 on group world (ranks 0, 1, 2), call 1, for the send of rank 2 (tag 7); "
@@ -172,7 +172,7 @@ class TestFailures:
 
     def test_a_deadlock_of_many_ranks_is_still_one_line(self):
         with pytest.raises(RunError, match=r"; 6 more ranks wait; rank 0, 1, 2, 3, 4, 5, 6, 7 and 2 more has ended$") as error:
-            Threads(20).run(lambda rank: dist.barrier() if rank >= 10 else None)
+            ThreadRanks(20).run(lambda rank: dist.barrier() if rank >= 10 else None)
         assert "for rank 0, 1, 2, 3, 4, 5, 6, 7 and 2 more" in str(error.value)
 
     def test_a_deadlock_names_first_the_wait_that_only_the_late_rank_has(self):
@@ -196,7 +196,7 @@ class TestFailures:
         text, first = inspect.getsourcelines(program)
         (line,) = (first + i for i, each in enumerate(text) if "late = " in each)
         with pytest.raises(RunError) as error:
-            Threads(3).run(program)
+            ThreadRanks(3).run(program)
         assert re.match(rf"deadlock: rank 2 waits for .*{Path(__file__).name}:{line}\)", str(error.value)), str(error.value)
         assert str(error.value).count(", in 3 threads") == 1
         assert re.search(r"rank 0 waits in barrier .* for rank 2; (\d+) more threads of ranks wait$", str(error.value))
@@ -207,7 +207,7 @@ class TestFailures:
             dist.recv(torch.ones(1), 1 - rank)
 
         with pytest.raises(RunError, match=r"deadlock: rank 0 waits in send .* for the receive of rank 1"):
-            Threads(2).run(program)
+            ThreadRanks(2).run(program)
 
     def test_asking_for_ever_whether_a_request_is_done_is_a_deadlock(self):
         def program(rank):
@@ -217,7 +217,7 @@ class TestFailures:
                     pass
 
         with pytest.raises(RunError, match="deadlock: rank 0 asks for ever whether a request is done"):
-            Threads(2).run(program)
+            ThreadRanks(2).run(program)
 
     def test_ddp_s_c_code_sees_a_failed_peer(self):
         survived, seen = [], []
@@ -237,7 +237,7 @@ class TestFailures:
             survived.append(rank)
 
         with pytest.raises(RunError, match="rank 1: ValueError: dies before its backward"):
-            Threads(2).run(program)
+            ThreadRanks(2).run(program)
         assert survived == []
         assert len(seen) == 1
         assert "stopped, as the run has failed" in seen[0]

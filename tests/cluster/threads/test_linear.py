@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from emu.backend.rank.record import Recording
 from emu.cluster.threads import linear
-from emu.cluster.threads.threads import Threads
+from emu.cluster.threads.threads import ThreadRanks
 
 WHOLE, FIRST = Replicate(), Shard(0)
 Program = Callable[[int], object]
@@ -47,7 +47,7 @@ def product(x: Tensor, x_at: Placement, weight_at: Placement, out_at: Placement,
 def ran(program: Program) -> tuple[list[list[object]], str]:
     """Run a program on two ranks; return what each gives, and the digest of what was recorded."""
     recording = Recording(2)
-    return Threads(2, recording=recording).run(program), recording.trace().digest()  # type: ignore[return-value]
+    return ThreadRanks(2, recording=recording).run(program), recording.trace().digest()  # type: ignore[return-value]
 
 
 @pytest.mark.parametrize("shape", [(6, 4), (2, 3, 4), (2, 1, 3, 4)])
@@ -91,7 +91,7 @@ def test_a_gradient_that_lies_elsewhere_is_brought_to_where_the_product_needs_it
 
     x, weight = torch.arange(8.0).view(2, 4).requires_grad_(), (torch.arange(12.0).view(3, 4) / 7).requires_grad_()
     functional.linear(x, weight).sum().backward()
-    for into, of_weight in Threads(2).run(program):
+    for into, of_weight in ThreadRanks(2).run(program):
         torch.testing.assert_close(into, x.grad)
         torch.testing.assert_close(of_weight, weight.grad)
 

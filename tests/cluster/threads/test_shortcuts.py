@@ -9,7 +9,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tenso
 from torch.distributed.tensor._sharding_prop import ShardingPropagator
 
 from emu.cluster.threads import shortcuts
-from emu.cluster.threads.threads import Threads
+from emu.cluster.threads.threads import ThreadRanks
 
 
 def used(rank: int) -> None:
@@ -41,7 +41,7 @@ def test_shapes_are_those_of_fake_tensors(monkeypatch: pytest.MonkeyPatch) -> No
         return both
 
     monkeypatch.setattr("emu.cluster.threads.shortcuts.remembered_shapes", beside)
-    Threads(2).run(used)
+    ThreadRanks(2).run(used)
     assert {op for op, _ in asked} >= {*shortcuts.ANYWHERE}
     assert all(ours == theirs for ours, theirs in asked.values())
     assert ShardingPropagator._propagate_tensor_meta_non_cached.__module__.startswith("torch.")

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from emu.backend.rank.record import Recording
-from emu.cluster.threads.threads import Threads
+from emu.cluster.threads.threads import ThreadRanks
 from emu.errors import InputError, RunError
 
 LINE = rf"\([^ ]*{Path(__file__).name}:\d+\)"
@@ -21,7 +21,7 @@ def cause_of(error):
 
 
 def test_results_come_in_rank_order():
-    assert Threads(4).run(lambda rank: (rank, dist.get_rank(), dist.get_world_size())) == [(r, r, 4) for r in range(4)]
+    assert ThreadRanks(4).run(lambda rank: (rank, dist.get_rank(), dist.get_world_size())) == [(r, r, 4) for r in range(4)]
 
 
 def test_one_rank_alone_takes_part_in_every_collective():
@@ -33,16 +33,16 @@ def test_one_rank_alone_takes_part_in_every_collective():
         dist.all_gather(gathered, tensor)
         return gathered[0].tolist()
 
-    assert Threads(1).run(program) == [[0.0, 1.0, 2.0]]
+    assert ThreadRanks(1).run(program) == [[0.0, 1.0, 2.0]]
 
 
 def test_no_ranks_are_refused():
     with pytest.raises(InputError, match="ranks must be 1 or more, got 0"):
-        Threads(0)
+        ThreadRanks(0)
 
 
 def test_a_second_run_on_the_same_ranks_is_refused():
-    cluster = Threads(2)
+    cluster = ThreadRanks(2)
     cluster.run(lambda rank: rank)
     with pytest.raises(RunError, match="cluster: these ranks have run already; make a new cluster for another run"):
         cluster.run(lambda rank: rank)
@@ -54,7 +54,7 @@ def test_64_ranks_reduce():
         dist.all_reduce(tensor)
         return tensor.item()
 
-    assert Threads(64).run(program) == [64 * 63 / 2] * 64
+    assert ThreadRanks(64).run(program) == [64 * 63 / 2] * 64
 
 
 def test_only_one_rank_runs_at_a_time_and_hands_on_where_it_waits():
@@ -65,7 +65,7 @@ def test_only_one_rank_runs_at_a_time_and_hands_on_where_it_waits():
         dist.barrier()
         order.append(f"{rank} after")
 
-    Threads(3).run(program)
+    ThreadRanks(3).run(program)
     assert order == ["0 before", "1 before", "2 before", "2 after", "0 after", "1 after"]
 
 
@@ -77,7 +77,7 @@ def test_an_unawaited_request_does_not_hold_its_rank():
         work.wait()
         return before, tensor.item()
 
-    assert Threads(2).run(program) == [(1.0, 2.0), (2.0, 2.0)]
+    assert ThreadRanks(2).run(program) == [(1.0, 2.0), (2.0, 2.0)]
 
 
 def test_a_rank_that_asks_whether_a_request_is_done_lets_the_others_run():
@@ -88,7 +88,7 @@ def test_a_rank_that_asks_whether_a_request_is_done_lets_the_others_run():
             asked += 1
         return asked
 
-    assert Threads(3).run(program) == [0, 0, 0]
+    assert ThreadRanks(3).run(program) == [0, 0, 0]
 
 
 class TestWhatARankHasForItself:
@@ -102,7 +102,7 @@ class TestWhatARankHasForItself:
 
         generator = torch.Generator()  # starts from the default seed
         expected = [torch.rand(1, generator=generator).item() for _ in range(3)]
-        assert Threads(3).run(program) == [expected] * 3
+        assert ThreadRanks(3).run(program) == [expected] * 3
 
     def test_a_seed_set_by_one_rank_is_not_another_s(self):
         def program(rank):
@@ -118,7 +118,7 @@ class TestWhatARankHasForItself:
             )
             for r in range(3)
         ]
-        assert Threads(3).run(program) == expected
+        assert ThreadRanks(3).run(program) == expected
 
     def test_of_a_pair_of_normal_numbers_the_second_is_the_rank_s_own(self):
         def program(rank):
@@ -128,7 +128,7 @@ class TestWhatARankHasForItself:
                 dist.barrier()
             return drawn
 
-        assert Threads(3).run(program) == [np.random.RandomState(r).normal(size=4).tolist() for r in range(3)]
+        assert ThreadRanks(3).run(program) == [np.random.RandomState(r).normal(size=4).tolist() for r in range(3)]
 
     def test_of_a_pair_of_python_s_normal_numbers_too(self):
         def program(rank):
@@ -139,11 +139,11 @@ class TestWhatARankHasForItself:
             return drawn
 
         own = [random.Random(r) for r in range(3)]
-        assert Threads(3).run(program) == [[(each.gauss(0, 1), each.random()) for _ in range(4)] for each in own]
+        assert ThreadRanks(3).run(program) == [[(each.gauss(0, 1), each.random()) for _ in range(4)] for each in own]
 
     def test_the_caller_s_generators_are_as_before(self):
         torch.manual_seed(5), random.seed(5), np.random.seed(5)  # noqa: NPY002
-        Threads(2).run(lambda _: (torch.rand(3), random.random(), np.random.rand()))  # noqa: NPY002
+        ThreadRanks(2).run(lambda _: (torch.rand(3), random.random(), np.random.rand()))  # noqa: NPY002
         drawn = torch.rand(1), random.random(), np.random.rand()  # noqa: NPY002
         torch.manual_seed(5), random.seed(5), np.random.seed(5)  # noqa: NPY002
         assert drawn == (torch.rand(1), random.random(), np.random.rand())  # noqa: NPY002
@@ -167,13 +167,13 @@ class TestUndo:
             raise ValueError
 
         with pytest.raises(RunError):
-            Threads(2).run(program)
+            ThreadRanks(2).run(program)
         assert dist.distributed_c10d._world is world
         assert not dist.is_initialized()
         assert torch.get_num_threads() == threads
         assert dist.Backend.backend_list == backends
         assert dist.device_mesh.DeviceMesh.__init__ is mesh_init
-        assert Threads(2).run(lambda rank: rank) == [0, 1]
+        assert ThreadRanks(2).run(lambda rank: rank) == [0, 1]
 
 
 def test_two_runs_are_equal_to_the_bit():
@@ -188,7 +188,7 @@ def test_two_runs_are_equal_to_the_bit():
         return torch.cat([p.detach().flatten() for p in model.parameters()])
 
     recordings = [Recording(3), Recording(3)]
-    first, second = (Threads(3, recording=r).run(program) for r in recordings)
+    first, second = (ThreadRanks(3, recording=r).run(program) for r in recordings)
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
     assert all(torch.equal(a, first[0]) for a in first)
     assert recordings[0].trace().digest() == recordings[1].trace().digest()
@@ -196,6 +196,6 @@ def test_two_runs_are_equal_to_the_bit():
 
 def test_the_collector_is_as_before_once_the_ranks_have_run():
     before, seen = gc.get_threshold(), []
-    Threads(2).run(lambda _: seen.append(gc.get_threshold()[0] > before[0]))
+    ThreadRanks(2).run(lambda _: seen.append(gc.get_threshold()[0] > before[0]))
     assert seen == [True] * 2
     assert gc.get_threshold() == before

@@ -228,7 +228,7 @@ def test_a_packet_is_in_order_when_all_before_it_are_there() -> None:
     came = [2, 0, 1, 5, 4, 3]
     assert [bool(is_next(engine, 0, number)) for number in came] == [False, True, True, False, False, True]
     assert engine.tasks["n_come"][0] == 6
-    assert engine.reg[N_DISORDERED] == 3
+    assert engine.scalars[N_DISORDERED] == 3
     assert not engine.came.any()
 
 
@@ -338,9 +338,9 @@ def test_the_clock_never_goes_back(kind: str) -> None:
     begin_tasks(engine)
     while (why := advance_packets(engine, 1)) != DONE:
         engine = grow(engine) if why == FULL else engine
-        assert engine.reg[NOW] >= last
-        last = int(engine.reg[NOW])
-    assert engine.reg[N_DONE] == graph.n_tasks
+        assert engine.scalars[NOW] >= last
+        last = int(engine.scalars[NOW])
+    assert engine.scalars[N_DONE] == graph.n_tasks
 
 
 @pytest.mark.parametrize("forwarding", ["store", "cut-through"])

@@ -112,8 +112,8 @@ def ddp(rank):
 
 
 def test_a_ddp_step_has_the_losses_and_the_trace_of_threads(cluster):
-    ours, trace = cluster.record(N, Choice(), ddp)
-    expected, expected_trace = LocalCluster().record(N, Choice(), ddp)
+    ours, trace = cluster.run_traced(N, Choice(), ddp)
+    expected, expected_trace = LocalCluster().run_traced(N, Choice(), ddp)
     assert ours == expected
     assert trace.digest() == expected_trace.digest()
 
@@ -138,7 +138,7 @@ def fsdp(rank):
 
 
 def test_fsdp_overlaps_and_uneven_pieces_are_recorded_as_with_threads(cluster):
-    (ours, trace), (expected, expected_trace) = (where.record(N, Choice(), fsdp) for where in (cluster, LocalCluster()))
+    (ours, trace), (expected, expected_trace) = (where.run_traced(N, Choice(), fsdp) for where in (cluster, LocalCluster()))
     assert ours == expected
     assert trace.digest() == expected_trace.digest()
     events = trace.events_of(0)
@@ -158,7 +158,7 @@ def test_fsdp_overlaps_and_uneven_pieces_are_recorded_as_with_threads(cluster):
 def test_training_has_the_losses_and_the_trace_of_threads(cluster, words):
     chosen = tuple((word.partition("=")[0] if "=" in word else "model", word) for word in words.split())
     program = Program(word_of(chosen), plan_of(chosen), read_text(), 2, 0, 1e-3)
-    ours, expected = learn(program, Choice(), cluster.record), learn(program, Choice())
+    ours, expected = learn(program, Choice(), cluster.run_traced), learn(program, Choice())
     assert ours.loss == expected.loss
     assert ours.gradient_error == expected.gradient_error
     assert ours.trace.digest() == expected.trace.digest()
@@ -187,10 +187,10 @@ def test_the_command_trains_on_ray_as_on_threads(emu, address):
 def test_auto_serves_processes_as_it_serves_threads(cluster):
     """Each process chooses for itself: another schedule than its peers' would not end."""
     choice = choice_on(build_topology("torus:dims=2x2,bandwidth=50GB/s,latency=500ns"), ("auto",), "bfloat16")
-    (ours, trace), (expected, expected_trace) = (where.record(N, choice, ddp) for where in (cluster, LocalCluster()))
+    (ours, trace), (expected, expected_trace) = (where.run_traced(N, choice, ddp) for where in (cluster, LocalCluster()))
     assert ours == expected
     assert trace.digest() == expected_trace.digest()
-    assert len({choice.served(Request("all_reduce", tuple(range(N)), 0, count)) for count in (1, 2**20)}) > 1
+    assert len({choice.algorithm_for(Request("all_reduce", tuple(range(N)), 0, count)) for count in (1, 2**20)}) > 1
 
 
 @pytest.mark.parametrize(("asked", "dtype", "reduce"), [("all_reduce", "bool", "xor"), ("all_gather", "float8_e5m2", "sum")])
@@ -335,12 +335,12 @@ def test_a_job_whose_npu_is_killed_goes_on_with_the_losses_of_one_that_nothing_d
     request = TrainRequest(TWO_LAYERS, plan, steps=4, algorithms=("all_reduce=ring", "broadcast=binomial"))
     device = find_device("h100", "bfloat16")
 
-    def trained(folder, *faults, on=cluster.record):
+    def trained(folder, *faults, on=cluster.run_traced):
         keeping = CheckpointPolicy(tmp_path / folder, goes_on=True, dies=True)
         return train_with_checkpoints(request, keeping, build_topology(line), device, faults, Stack(), on)
 
     whole = trained("whole")
-    assert trained("threads", on=LocalCluster().record).loss == whole.loss
+    assert trained("threads", on=LocalCluster().run_traced).loss == whole.loss
     lost = trained("lost", "npu 1 at step 3")
     assert lost.loss == whole.loss
     assert [each.step for each in lost.steps] == [1, 2, 3, 4]

@@ -33,7 +33,7 @@ def program(folder, rank):
         dist.all_reduce(data)
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what it starts in the background
-launched.emu.main = lambda *_, **__: ClusterOptions("ray").record(int(sys.argv[2]), Choice(), partial(program, sys.argv[1]))
+launched.emu.main = lambda *_, **__: ClusterOptions("ray").run_traced(int(sys.argv[2]), Choice(), partial(program, sys.argv[1]))
 launched.main([])
 """
 

@@ -51,7 +51,7 @@ def test_a_script_has_the_losses_and_the_trace_of_threads(cluster, tmp_path, nam
     choice = Choice({"all_reduce": "direct"})
     ours, expected = (tmp_path / "ray", tmp_path / "local")
     traces = [
-        run_script(SCRIPTS / f"{name}.py", [str(file)], N, choice, hide=("launch",), cluster=where)
+        run_script(SCRIPTS / f"{name}.py", [str(file)], N, choice, shadowed_packages=("launch",), cluster=where)
         for where, file in ((cluster, ours), (None, expected))
     ]
     assert [code for _, code in traces] == [0, 0]
@@ -63,7 +63,7 @@ def test_a_checkpoint_is_saved_beside_the_training_as_with_threads(cluster, tmp_
     folders = tmp_path / "ray", tmp_path / "thr"  # as long, for their names are sent
     arguments = [["THREAD", str(folder)] for folder in folders]
     ray, threads = (
-        run_script(SCRIPTS / "saved_beside.py", words, N, hide=("launch",), cluster=where)[0]
+        run_script(SCRIPTS / "saved_beside.py", words, N, shadowed_packages=("launch",), cluster=where)[0]
         for words, where in zip(arguments, (cluster, None), strict=True)
     )
     # When the thread that saves goes on beside the training is for the processes to say: not what it and the training do.
@@ -77,7 +77,7 @@ def test_a_checkpoint_is_saved_beside_the_training_as_with_threads(cluster, tmp_
 def test_processes_that_save_a_checkpoint_are_told_of_once_as_with_threads(cluster, tmp_path, caplog):
     with caplog.at_level("INFO", "emu"):
         for where in (cluster, None):
-            run_script(SCRIPTS / "saved_beside.py", ["PROCESS", str(tmp_path)], 2, hide=("launch",), cluster=where)
+            run_script(SCRIPTS / "saved_beside.py", ["PROCESS", str(tmp_path)], 2, shadowed_packages=("launch",), cluster=where)
     line = "PyTorch saves checkpoints in processes of its own, which talk over gloo: that takes no virtual time"
     assert caplog.messages == [line, line]
 
@@ -105,7 +105,10 @@ def test_tf32_is_of_the_rank_that_allows_it_as_with_threads(cluster, script):
 def test_optimizers_that_torchscript_compiles_leave_what_they_do_on_threads(cluster, tmp_path):
     for name, where in (("ray", cluster), ("threads", None)):
         (tmp_path / name).mkdir()
-        assert run_script(SCRIPTS / "optimizers.py", [str(tmp_path / name)], N, hide=("launch",), cluster=where)[1] == 0
+        assert (
+            run_script(SCRIPTS / "optimizers.py", [str(tmp_path / name)], N, shadowed_packages=("launch",), cluster=where)[1]
+            == 0
+        )
     for rank in range(N):
         ray, threads = (torch.load(tmp_path / name / f"{rank}.pt") for name in ("ray", "threads"))
         assert ray.keys() == threads.keys()
@@ -115,7 +118,7 @@ def test_optimizers_that_torchscript_compiles_leave_what_they_do_on_threads(clus
 
 @pytest.mark.slow
 def test_every_style_has_the_losses_of_one_process_in_a_script(cluster, capsys):
-    code = run_script(SCRIPTS / "styles.py", [str(SCRIPTS.parent)], N, hide=("launch",), cluster=cluster)[1]
+    code = run_script(SCRIPTS / "styles.py", [str(SCRIPTS.parent)], N, shadowed_packages=("launch",), cluster=cluster)[1]
     assert code == 0
     assert [line for line in capsys.readouterr().out.splitlines() if "[rank 0]" in line] == [f"[rank 0] {n}" for n in STYLES]
 
@@ -142,7 +145,7 @@ if len(sys.argv) > 2:
 
 def test_output_has_its_rank_before_each_line_and_only_those_asked_for_are_heard(cluster, script, capsys):
     script("WORD = 'mine'", "beside.py")
-    _, code = run_script(script(SPEAKS), ["a"], N, heard=[0, 3], cluster=cluster)
+    _, code = run_script(script(SPEAKS), ["a"], N, shown_ranks=[0, 3], cluster=cluster)
     assert code == 0
     told = capsys.readouterr()
     said = [f"[rank {rank}] {line}" for rank in (0, 3) for line in ("['a'] mine", "half a line")]
@@ -154,7 +157,7 @@ def test_output_has_its_rank_before_each_line_and_only_those_asked_for_are_heard
 def test_the_exit_code_is_the_scripts(cluster, script, caplog):
     script("WORD = 'mine'", "beside.py")
     with caplog.at_level("INFO", "emu"):
-        assert run_script(script(SPEAKS), ["a", "3"], N, heard=[], cluster=cluster)[1] == 3
+        assert run_script(script(SPEAKS), ["a", "3"], N, shown_ranks=[], cluster=cluster)[1] == 3
     assert caplog.messages == ["rank 0 left with exit code 3 (train.py:17)"]
 
 
@@ -170,7 +173,7 @@ def test_a_module_and_standard_input_are_run_as_on_threads(cluster, script, caps
     assert capsys.readouterr().out == "[rank 1] mine mine.train tensor([1.]) ['a']\n"
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"import torch\n\nassert torch.zeros(1)")))
     with pytest.raises(RunError, match=r"^rank \d: AssertionError \(<stdin>:3\)$"):
-        run_script("-", [], N, hide=("launch",), cluster=cluster)
+        run_script("-", [], N, shadowed_packages=("launch",), cluster=cluster)
 
 
 FAILS = """

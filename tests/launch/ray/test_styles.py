@@ -22,9 +22,9 @@ def cluster(request):
 @pytest.mark.parametrize("style", STYLES)
 def test_every_style_has_the_losses_of_one_process_and_the_trace_of_threads(cluster, style):
     program = STYLES[style]
-    ours, trace = cluster.record(N, Choice(), program)
+    ours, trace = cluster.run_traced(N, Choice(), program)
     check(ours)
-    expected, expected_trace = LocalCluster().record(N, Choice(), program)
+    expected, expected_trace = LocalCluster().run_traced(N, Choice(), program)
     assert ours == expected
     if style in BY_ADDRESS:
         assert [len(events) for events in trace.events] == [len(events) for events in expected_trace.events]

@@ -47,7 +47,7 @@ def test_of_many_links_the_busiest_have_lanes(timed, monkeypatch):
     monkeypatch.setattr(lanes_module, "MOST_LINKS", 3)
     numbers = [int(lane.stream.split(":")[0].removeprefix("link ")) for lane in few_lanes(timed) if lane.owner == "links"]
     assert len(numbers) == 3
-    assert min(timed.shares[numbers]) == sorted(timed.shares[sorted(set(timed.replayed.link.tolist()))])[-3]
+    assert min(timed.link_busy[numbers]) == sorted(timed.link_busy[sorted(set(timed.replayed.link.tolist()))])[-3]
 
 
 def test_links_have_no_lanes_where_a_delay_stands_for_their_messages(timed):

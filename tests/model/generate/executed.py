@@ -27,7 +27,7 @@ STEPS = 4  # a first one, one in which DDP makes its buckets anew, and two stead
 @cache
 def _loaded():
     """A process's first recomputation leaves tensors to the collector of cycles, which later ones do not."""
-    LocalCluster().record(
+    LocalCluster().run_traced(
         2,
         Choice.parse(()),
         Program(TWO_LAYERS, parse_plan("tp=2,sp,recompute=full", global_batch=2, seq=4), read_text(), 1, 0, 1e-3),
@@ -37,7 +37,7 @@ def _loaded():
 def executed(name, plan):
     _loaded()
     program = Program(name, plan, read_text(), STEPS, 0, 1e-3)
-    return LocalCluster().record(plan.world, Choice.parse(()), program)[1]
+    return LocalCluster().run_traced(plan.world, Choice.parse(()), program)[1]
 
 
 def compared(words, name=TWO_LAYERS, **batch):

@@ -140,6 +140,14 @@ def test_shards_of_which_some_ranks_have_more_are_as_they_run(name, words):
     assert compared(words, str(SMALL / f"{name}.toml"), global_batch=6).first is None
 
 
+def test_a_latent_attention_whose_values_are_as_wide_as_its_keys_pads_nothing_and_keeps_the_joined_keys(tmp_path):
+    """Published models have narrower values, which are padded for the kernel of the attention."""
+    path = tmp_path / "wide.toml"
+    wide = (SMALL / "deepseek.toml").read_text().replace("value = 8", "value = 64").replace("plain = 8", "plain = 60")
+    path.write_text(wide.replace("ffn = 64", "ffn = 32"))  # so that keys are much of what a layer keeps
+    assert compared("dp=1", str(path), global_batch=16, seq=64).first is None  # so that activations are most of the peak
+
+
 @pytest.mark.parametrize(
     ("words", "reduces", "gathers", "scatters"),
     [

@@ -28,7 +28,7 @@ def asked(ranks, words="software=pytorch,weight=float32", recompute="ops"):
 
 def ledger_of(*of, **others):
     """The ledger of a rank after a step."""
-    return walk(RankParts(*asked(*of, **others), lambda *_: None), {})[0].memory
+    return walk(RankParts(*asked(*of, **others), lambda *_: None), {})[0].ledger
 
 
 @pytest.mark.parametrize("ranks", [8, 128])

@@ -9,7 +9,7 @@ from emu.model.generate.part import Part
 from emu.model.memory.layer_memory import Ledger
 from emu.model.memory.step_memory import StageMemory
 from emu.model.model import find_model
-from emu.model.operator import NORM
+from emu.model.operator import NORM, PRODUCT
 from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack import Stack
 from tests.four_layers import four_layers
@@ -91,6 +91,27 @@ def test_what_a_split_backward_has_kept_for_its_weights_is_freed_as_their_gradie
     assert any(map(layer.given, layer.operators))
     assert 0 < sum(ledger.peak) <= max(made)  # never above what lived before, but for the gradient that is being made
     assert ledger.now.activations == -layer.kept - sum(map(layer.given, layer.operators))
+
+
+@pytest.mark.parametrize("name", ["llama-tiny", "gpt-tiny"])
+def test_each_recomputation_of_a_split_backward_keeps_what_later_operators_need(name):
+    """Each operator's half recomputes the layer; every copy keeps the operands whose gradients are still to be made."""
+    model, plan = find_model(name), parse_plan("pp=2,order=zero-bubble,vp=2,recompute=full", global_batch=4, seq=64)
+    layer = Part(model, plan, Stack(), model.kinds[0], None).memory
+    ledger = Ledger()
+    StageMemory((layer,)).backward_weight(ledger, first=False)
+    operators = [(o, saved) for o, saved in zip(layer.operators, layer.saved, strict=True)]
+    operands = [{PRODUCT: saved, NORM: min(saved, layer.given(o))}.get(o.kind, 0) for o, saved in operators]
+    copies, given, lives, peak = [], 0, 0, 0
+    for i, (operator, _) in enumerate(operators):
+        if layer.given(operator):
+            copies.append([layer.again - sum(operands), *operands[i:]])
+        lives = sum(map(sum, copies)) - given
+        peak = max(peak, lives + layer.made_bytes(operator) + layer.given(operator) * (operator.kind == NORM))
+        copies = [[rest, *kept[1:]] for rest, *kept in copies]
+        given += layer.given(operator)
+    assert len(copies) > 3
+    assert ledger.peak.activations == peak
 
 
 @pytest.mark.parametrize("recompute", ["none", "full"])

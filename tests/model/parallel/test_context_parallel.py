@@ -44,7 +44,7 @@ def attended(plan):
         shard_sequences(module, build_mesh(plan)["cp"], plan, plan.positions(rank))
         return ran(module, plan.positions(rank))
 
-    parts, trace = LocalCluster().record(plan.world, Choice(), on_rank)
+    parts, trace = LocalCluster().run_traced(plan.world, Choice(), on_rank)
     out, gradient = torch.full_like(x, torch.nan), torch.full_like(x, torch.nan)
     for rank, (of_rank, gradient_of_rank, _) in enumerate(parts):
         out[:, plan.positions(rank)], gradient[:, plan.positions(rank)] = of_rank, gradient_of_rank

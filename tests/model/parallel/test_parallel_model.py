@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from emu.cluster.threads.threads import Threads
+from emu.cluster.threads.threads import ThreadRanks
 from emu.errors import InputError
 from emu.model.model import MODELS
 from emu.model.parallel.data_parallel import clip_gradients
@@ -19,7 +19,7 @@ TINY, MOE = MODELS.find("llama-tiny"), MODELS.find("gpt-moe-tiny")
 
 
 def on_ranks(plan, body):
-    return Threads(plan.world).run(body)
+    return ThreadRanks(plan.world).run(body)
 
 
 PLANS = [

@@ -14,7 +14,7 @@ from emu.errors import InputError
 from emu.model.model import MODELS
 from emu.model.pipeline_order import ORDERS, stages_of
 from emu.model.plan.plan import AXES, EXPERT_AXES, Plan, cp_positions
-from emu.model.plan.plan_checks import check_fits, check_runs, check_world, part_names, stage_layers
+from emu.model.plan.plan_checks import check_fits_model, check_runs, check_world, part_names, stage_layers
 from emu.model.plan.plan_text import WORDS, parse_plan, spell
 from emu.model.stack.software import MEGATRON
 from emu.model.stack.stack import Stack
@@ -134,12 +134,12 @@ def test_a_pipeline_is_refused_fewer_microbatches_than_its_order_needs():
 
 def test_a_model_that_does_not_divide_is_refused_with_what_fits():
     with refused("plan: tp must be a divisor of the 8 heads of llama-tiny, got 3; take tp=2 or 4"):
-        check_fits(Plan(tp=3), TINY)
+        check_fits_model(Plan(tp=3), TINY)
     with refused("plan: tp must be a divisor of the 4 key and value heads of llama-tiny, got 8; take tp=4"):
-        check_fits(Plan(tp=8), TINY)
+        check_fits_model(Plan(tp=8), TINY)
     with refused("plan: seq must be at most the 1024 tokens of llama-tiny, got 2048"):
-        check_fits(Plan(seq=2048), TINY)
-    check_fits(Plan(tp=4, dp=2), TINY)
+        check_fits_model(Plan(seq=2048), TINY)
+    check_fits_model(Plan(tp=4, dp=2), TINY)
 
 
 def test_stages_that_do_not_divide_the_layers_are_refused_with_a_split_that_fits():
@@ -148,9 +148,9 @@ def test_stages_that_do_not_divide_the_layers_are_refused_with_a_split_that_fits
         "plan: pp * vp must be a divisor of the 18 layers of llama-tiny, got 4; take pp=3 or 6, or say what each stage has: "
         "layers=4,5x2,4"
     ):
-        check_fits(Plan(pp=4), eighteen)
+        check_fits_model(Plan(pp=4), eighteen)
     with refused("plan: layers must be 18 in all, as llama-tiny has, got 16; take layers=4,5x2,4"):
-        check_fits(Plan(pp=4, layers=(4, 4, 4, 4)), eighteen)
+        check_fits_model(Plan(pp=4, layers=(4, 4, 4, 4)), eighteen)
     assert stage_layers(parse_plan("pp=4,layers=4,5x2,4"), eighteen) == (4, 5, 5, 4)
     assert stage_layers(Plan(pp=3), eighteen) == (6, 6, 6)
 
@@ -203,7 +203,7 @@ def test_more_ranks_than_npus_are_refused_with_the_size_of_an_axis_that_fits():
 )
 def test_experts_that_do_not_divide_are_refused_with_what_fits(model, plan, message):
     with refused(message):
-        check_fits(plan, MODELS.find(model))
+        check_fits_model(plan, MODELS.find(model))
 
 
 def test_what_pytorch_cannot_share_in_a_split_backward_is_refused():
@@ -290,9 +290,9 @@ def test_batch_arithmetic():
     assert replace(plan, microbatch=0).passes == 1
     assert Plan(pp=2, global_batch=6).passes == 6
     assert plan.alone() == Plan(global_batch=16, seq=32)
-    assert Plan(dp=8, sharding="fsdp").sharded == 8
-    assert Plan(dp=8, sharding="fsdp", shard=4).sharded == 4
-    assert Plan(dp=8).sharded == 1
+    assert Plan(dp=8, sharding="fsdp").shard_ranks == 8
+    assert Plan(dp=8, sharding="fsdp", shard=4).shard_ranks == 4
+    assert Plan(dp=8).shard_ranks == 1
 
 
 def test_a_rank_of_context_parallelism_has_a_chunk_from_the_front_and_one_from_the_back():
@@ -306,7 +306,7 @@ def test_a_rank_of_context_parallelism_has_a_chunk_from_the_front_and_one_from_t
 
 def test_ranks_that_share_states_are_counted_over_all_that_have_copies():
     plan = Plan(tp=2, cp=3, dp=4, sharding="zero1", shard=2, seq=12)
-    assert (plan.copies, plan.copy_axes, plan.sharded, plan.holders) == (12, ("cp", "dp"), 2, 6)
+    assert (plan.copies, plan.copy_axes, plan.shard_ranks, plan.holders) == (12, ("cp", "dp"), 2, 6)
     assert plan.copy_numbers(np.arange(24)).tolist() == [number for number in range(12) for _ in range(2)]
     assert replace(plan, sharding="ddp", shard=0).holders == 1
     assert Plan(dp=4).copy_axes == ("dp",)
@@ -349,8 +349,8 @@ OPS_REFUSED = {
 def test_outputs_of_single_operators_are_kept_where_it_is_known_which(line):
     plan, stack = OPS_REFUSED[line]
     with refused(line):
-        check_fits(plan, TINY, stack)
-    check_fits(Plan(recompute="ops", dp=2, pp=2), TINY)
+        check_fits_model(plan, TINY, stack)
+    check_fits_model(Plan(recompute="ops", dp=2, pp=2), TINY)
 
 
 RUNS_REFUSED = {

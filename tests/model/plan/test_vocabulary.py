@@ -9,7 +9,7 @@ from emu.model.generate.generate import generate, memory_by_part
 from emu.model.layer_on_rank import padded_model, padding_note
 from emu.model.model import EMBEDDING, MODELS
 from emu.model.plan.plan import Plan
-from emu.model.plan.plan_checks import check_fits
+from emu.model.plan.plan_checks import check_fits_model
 from emu.model.stack import software
 from emu.model.stack.stack import Stack
 from emu.study.planning.space import Space
@@ -41,14 +41,14 @@ def test_a_vocabulary_that_divides_stays(model):
 
 def test_pytorch_refuses_what_megatron_fills_up():
     gpt = MODELS.find("gpt3-175b")
-    check_fits(Plan(tp=8), gpt, MEGATRON)
+    check_fits_model(Plan(tp=8), gpt, MEGATRON)
     with pytest.raises(InputError, match=r"^plan: tp must be a divisor of the 50257 vocabulary of .*, got 8; take tp=1$"):
-        check_fits(Plan(tp=8), gpt, PYTORCH)
+        check_fits_model(Plan(tp=8), gpt, PYTORCH)
     with pytest.raises(InputError, match=r"^plan: tp must be a divisor of the 96 heads of gpt3-175b, got 5; take tp=4 or 6$"):
-        check_fits(Plan(tp=5), gpt, MEGATRON)
+        check_fits_model(Plan(tp=5), gpt, MEGATRON)
     other = replace(gpt, describe=None)  # a model of one's own, of which no other sizes are known
     with pytest.raises(InputError, match=r"^plan: tp must be a divisor of the 50257 vocabulary"):
-        check_fits(Plan(tp=8), other, MEGATRON)
+        check_fits_model(Plan(tp=8), other, MEGATRON)
     for stack, sizes in ((MEGATRON, {1, 2, 4, 8}), (PYTORCH, {1})):
         assert {plan.tp for plan in Space(gpt, stack, 8, 8, 2048, {"microbatch": 1, "recompute": "full"}).plans()} == sizes
 

@@ -7,7 +7,7 @@ from torch._inductor import scheduler
 from torch._inductor.scheduler import ExternKernelSchedulerNode, NopKernelSchedulerNode
 from torch.nn import functional
 
-from emu.backend.rank.count import Count
+from emu.backend.rank.operator_counter import OperatorCounter
 from emu.model.generate.part import Part
 from emu.model.generate.states import adamw
 from emu.model.generate.tape import Tape
@@ -55,7 +55,7 @@ def ran(run, n, width):
             saved[t.untyped_storage()._cdata] = t.untyped_storage()
         return t
 
-    with Count(seen.append):
+    with OperatorCounter(seen.append):
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
             out = run(*inputs).view(3, ROWS, width)
         forward = len(seen)
@@ -98,7 +98,7 @@ def test_each_reader_but_the_first_adds_its_gradient():
     block, more = (element_wise("it", what, 3 * ROWS * 32).eager for what in ("scale", "sum of gradients"))
     x = torch.randn(3, ROWS, 32, requires_grad=True)
     readers, gradient, seen = [x * 2.0, x * 3.0, x * 4.0], torch.ones(3, ROWS, 32), []
-    with Count(seen.append):
+    with OperatorCounter(seen.append):
         torch.autograd.grad(readers, x, [gradient] * 3)
     assert sum(o.bytes for o in seen) == 3 * block.backward.bytes() + 2 * more.backward.bytes()
 
@@ -106,7 +106,7 @@ def test_each_reader_but_the_first_adds_its_gradient():
 def test_the_loss_of_a_vocabulary():
     logits, wanted = torch.randn(ROWS, 100, requires_grad=True), torch.randint(100, (ROWS,))
     seen = []
-    with Count(seen.append):
+    with OperatorCounter(seen.append):
         loss = functional.cross_entropy(logits, wanted)
         forward = len(seen)
         loss.backward()
@@ -157,7 +157,7 @@ def narrow_bytes(run):
             saved[t.untyped_storage()._cdata] = t.untyped_storage()
         return t
 
-    with Count(seen.append):
+    with OperatorCounter(seen.append):
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
             out = run(x).view(3, ROWS, 32)
         forward = len(seen)
@@ -169,7 +169,7 @@ def narrow_bytes(run):
 def test_the_loss_of_logits_that_are_cast_to_float32():
     logits, wanted = torch.randn(ROWS, 100, dtype=torch.bfloat16, requires_grad=True), torch.randint(100, (ROWS,))
     seen = []
-    with Count(seen.append):
+    with OperatorCounter(seen.append):
         loss = functional.cross_entropy(logits.float(), wanted)
         forward = len(seen)
         loss.backward()
@@ -187,7 +187,7 @@ def test_foreach_adamw_moves_what_its_operations_move():
         counted.clear()
         for p in parameters:
             p.grad = torch.ones_like(p)
-        with Count(counted.append):
+        with OperatorCounter(counted.append):
             optimizer.step()
     n = sum(p.numel() for p in parameters)
     stack = Stack(precision=EXECUTED, optimizer="foreach")
@@ -354,7 +354,7 @@ def test_positions_are_added_to_each_sequence_and_their_gradients_are_summed_ove
     x, table = torch.randn(3, ROWS, 32, requires_grad=True), torch.randn(ROWS, 32, requires_grad=True)
     given, seen = torch.ones(3, ROWS, 32), []
     listed = element_wise("positions", "positions", 3 * ROWS * 32, constants=ROWS * 32).eager
-    with Count(seen.append):
+    with OperatorCounter(seen.append):
         out = x + table
         forward = len(seen)
         torch.autograd.grad(out, [x, table], given)

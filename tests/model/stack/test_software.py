@@ -11,11 +11,11 @@ import emu
 from emu.errors import InputError
 from emu.model.generate.generate import WRITERS, generate, memory_by_part
 from emu.model.model import MODELS
-from emu.model.plan.plan_checks import check_fits, check_runs
+from emu.model.plan.plan_checks import check_fits_model, check_runs
 from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.software import Software
 from emu.model.stack.stack import SOFTWARE, Stack, find_software, parse_stack
-from emu.study.planning.bound.bound import PATHS
+from emu.study.planning.bound.outline import PATHS
 
 ROOT = Path(emu.__file__).parents[1]
 RULES = [field.name for field in fields(Software) if field.type is bool]
@@ -39,7 +39,7 @@ def outcome(software: Software, name: str, words: str, settings: str) -> object:
     model, plan = MODELS.find(name), parse_plan(words, global_batch=8, seq=64)
     try:
         stack = replace(parse_stack(f"software={software.name},{settings}".strip(",")), software=software)
-        check_fits(plan, model, stack)
+        check_fits_model(plan, model, stack)
         check_runs(plan, model, stack)
         return generate(model, plan, stack).digest(), memory_by_part(model, plan, stack)
     except InputError as error:

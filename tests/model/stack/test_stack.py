@@ -4,7 +4,7 @@ import pytest
 
 from emu.errors import InputError
 from emu.model.stack.software import MEGATRON
-from emu.model.stack.stack import Precision, Stack, beside, parse_stack, spell_stack
+from emu.model.stack.stack import Precision, Stack, overheads, parse_stack, spell_stack
 
 
 def test_what_is_left_out_is_as_the_software_has_it():
@@ -70,12 +70,12 @@ def test_a_stack_that_is_none_is_refused_with_what_is_near(words, message):
 
 
 def test_where_a_step_ran_only_what_calls_take_and_shares_of_bandwidth_count():
-    found = beside(parse_stack("launch=1us,alpha=2us,adding=3us,bandwidth=0.5/0.9,library=nccl"))
+    found = overheads(parse_stack("launch=1us,alpha=2us,adding=3us,bandwidth=0.5/0.9,library=nccl"))
     assert found == Stack(launch_s=1e-6, alpha_s=2e-6, adding_s=3e-6, bandwidth=(0.5, 0.9), library="nccl")
     for words in ("software=megatron", "weight=float32"):
         told = "launch, alpha, adding, bandwidth and library alone, where what ran is timed"
         with pytest.raises(InputError, match=f"stack: words must be {told}, got .*{words}"):
-            beside(parse_stack(words))
+            overheads(parse_stack(words))
 
 
 def test_the_optimizer_keeps_a_copy_of_weights_of_another_dtype():

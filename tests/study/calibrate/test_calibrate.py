@@ -4,12 +4,13 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 import torch
 
-from emu.backend.rank.count import Count, Operator
+from emu.backend.rank.operator_counter import Operator, OperatorCounter
 from emu.errors import InputError
 from emu.study import probe
 from emu.study.calibrate import calibrate, fit, seconds_of
@@ -83,6 +84,40 @@ def test_the_constants_that_made_the_times_are_found(cores):
     assert found.launch_overhead_s == pytest.approx(3e-6)
 
 
+def test_the_time_of_a_step_is_the_median_of_as_many_before_the_kernels_are_timed_as_after(monkeypatch):
+    """A machine that grows slower meanwhile makes no step longer than the kernels in it."""
+    times, turns = [], iter((*range(0, 50, 10), *range(1000, 1050, 10)))
+
+    def took_s(_, call):
+        call()
+        if call.__qualname__.startswith("_OperatorTimer"):
+            return 1e-9
+        times.append(next(turns))
+        return float(times[-1])
+
+    monkeypatch.setattr(probe, "_took_s", took_s)
+    found = run(SMALL.layers[0], "cpu", "float32")
+    assert times == [*range(0, 50, 10), *range(1000, 1050, 10)]
+    assert found.step_s == (40 + 1000) / 2
+
+
+@pytest.mark.parametrize(("device", "head"), [("cpu", 32), ("cuda", 128)])
+def test_models_of_one_layer_are_cut_into_whole_heads_sequences_and_tiles_and_grow_by_two(device, head):
+    layers = SIZES[device].layers
+    for each in layers:
+        assert each.hidden == head * each.heads
+        assert each.heads % each.kv_heads == 0
+        assert each.heads > each.kv_heads  # grouped queries, as in the models that are estimated
+        assert each.ffn % 128 == each.hidden % 128 == 0
+        assert 3 <= each.ffn / each.hidden < 4
+        assert each.vocab % 128 == 0
+    tokens, hidden = ({size(each) for each in layers} for size in (lambda of: of.sequences * of.tokens, lambda of: of.hidden))
+    assert len(layers) == len(tokens) * len(hidden) == len(set(layers))
+    assert len({each.tokens for each in layers}) == 1
+    for sizes in (sorted(tokens), sorted(hidden)):
+        assert {after / before for before, after in pairwise(sizes)} == {2}
+
+
 def test_a_device_without_cores_has_no_waves():
     found = fit(made(replace(TRUE, cores=16)), KNOWN, 0, "float32")
     assert found.cores == 0
@@ -116,7 +151,7 @@ def test_every_kernel_of_a_step_is_timed_by_itself_in_the_order_of_the_step():
     """The counting mode sees the same step, and each call takes a few microseconds at least."""
     step, seen = step_of(TINY, "cpu", "float32"), []
     step()
-    with Count(seen.append):
+    with OperatorCounter(seen.append):
         step()
     ran = run(TINY, "cpu", "float32")
     assert [operator for operator, _ in ran.kernels] == seen

@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from emu.backend.rank.record import Recording
 from emu.cluster import cluster
-from emu.cluster.threads.threads import Threads
+from emu.cluster.threads.threads import ThreadRanks
 from emu.collective.algorithm import AlgorithmOnDims, Choice, Request
 from emu.errors import InputError
 from emu.study.choice.chooser import ChooserOnNpus, choice_on
@@ -53,8 +53,8 @@ def test_a_chooser_is_a_function_of_topology_request_and_timed_dtype() -> None:
 def test_words_in_any_order_and_a_name_that_overrides() -> None:
     choice = choice_on(build_topology(SWITCH), ("all_reduce=ring", "auto"), "float32")
     request = Request("all_reduce", tuple(range(8)), 0, 2**20)
-    assert choice.served(request).algorithm == "ring"
-    assert choice_on(build_topology(SWITCH), ("auto",), "float32").served(request).algorithm == "in-switch"
+    assert choice.algorithm_for(request).algorithm == "ring"
+    assert choice_on(build_topology(SWITCH), ("auto",), "float32").algorithm_for(request).algorithm == "in-switch"
     assert choice_on(build_topology(SWITCH), (), "float32") == Choice()
 
 
@@ -65,29 +65,31 @@ def test_auto_for_one_operation_leaves_the_others_as_they_were() -> None:
     reduced, gathered = (Request(name, tuple(range(8)), 0, 2**20) for name in ("all_reduce", "all_gather"))
     usual = AlgorithmOnDims("ring"), AlgorithmOnDims("bruck")
     ran = Choice({"all_gather": "bruck", "all_reduce": "torus-buckets"}, {"all_reduce": (2, 4), "all_gather": ()})
-    assert best.served(reduced) not in (Choice().served(reduced), ran.served(reduced))
-    assert best.served(gathered) not in usual
+    assert best.algorithm_for(reduced) not in (Choice().algorithm_for(reduced), ran.algorithm_for(reduced))
+    assert best.algorithm_for(gathered) not in usual
     for words, before, expected in (
-        (("all_reduce=auto",), None, (best.served(reduced), usual[0])),
-        (("all_gather=bruck", "all_reduce=auto"), None, (best.served(reduced), usual[1])),
-        (("all_reduce=auto",), ran, (best.served(reduced), usual[1])),
-        (("all_gather=auto",), ran, (AlgorithmOnDims("torus-buckets", (2, 4)), best.served(gathered))),
+        (("all_reduce=auto",), None, (best.algorithm_for(reduced), usual[0])),
+        (("all_gather=bruck", "all_reduce=auto"), None, (best.algorithm_for(reduced), usual[1])),
+        (("all_reduce=auto",), ran, (best.algorithm_for(reduced), usual[1])),
+        (("all_gather=auto",), ran, (AlgorithmOnDims("torus-buckets", (2, 4)), best.algorithm_for(gathered))),
         (("all_gather=auto", "all_gather=ring"), ran, (AlgorithmOnDims("torus-buckets", (2, 4)), usual[0])),
-        (("all_gather=ring", "all_gather=auto"), ran, (AlgorithmOnDims("torus-buckets", (2, 4)), best.served(gathered))),
+        (("all_gather=ring", "all_gather=auto"), ran, (AlgorithmOnDims("torus-buckets", (2, 4)), best.algorithm_for(gathered))),
         (("all_reduce=direct",), ran, (AlgorithmOnDims("direct"), usual[1])),  # not on the grid of what ran
-        (("auto", "all_gather=bruck"), ran, (best.served(reduced), usual[1])),
-        (("auto", "all_reduce=auto"), ran, (best.served(reduced), best.served(gathered))),
+        (("auto", "all_gather=bruck"), ran, (best.algorithm_for(reduced), usual[1])),
+        (("auto", "all_reduce=auto"), ran, (best.algorithm_for(reduced), best.algorithm_for(gathered))),
         ((), ran, (AlgorithmOnDims("torus-buckets", (2, 4)), usual[1])),
     ):
         choice = choice_on(on, words, dtype, before)
-        assert (choice.served(reduced), choice.served(gathered)) == expected, words
+        assert (choice.algorithm_for(reduced), choice.algorithm_for(gathered)) == expected, words
 
 
 def test_auto_does_not_ask_for_an_algorithm_that_only_the_run_knew(ran) -> None:
     _, trace, _ = ran
     own = replace(trace, meta=(("algorithms", "all_reduce=my-own"),))
     topology, request = build_topology(SWITCH), Request("all_reduce", tuple(range(4)), 0, 2**20)
-    assert choice_for(own, ("auto",), topology, "bfloat16").served(request) == ChooserOnNpus(topology, "bfloat16")(request)
+    assert choice_for(own, ("auto",), topology, "bfloat16").algorithm_for(request) == ChooserOnNpus(topology, "bfloat16")(
+        request
+    )
     with pytest.raises(InputError, match="no all_reduce algorithm is called 'my-own'"):
         choice_for(own, (), topology, "bfloat16")
 
@@ -147,7 +149,7 @@ def ran() -> tuple[Choice, Trace, set[object]]:
     execute, recording = cluster.execute, Recording(4)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cluster, "execute", seen)
-        Threads(4, Choice(chooser=asked), recording).run(train)
+        ThreadRanks(4, Choice(chooser=asked), recording).run(train)
     return Choice(chooser=choose), recording.trace(), executed
 
 
@@ -196,4 +198,4 @@ def test_a_choice_travels_between_processes_with_its_table(ran) -> None:
     choice, trace, _ = ran
     table = choice_of(with_choice(trace, choice))
     again = pickle.loads(pickle.dumps(table))
-    assert all(again.served(each.request) == each.by for each in services(trace, choice, TORUS))
+    assert all(again.algorithm_for(each.request) == each.by for each in services(trace, choice, TORUS))

@@ -57,7 +57,7 @@ def test_an_image_is_served_as_the_group_that_is_asked_about(monkeypatch):
 
     monkeypatch.setattr("emu.study.choice.chooser.fastest", spied)
     choice = choice_on(POD, (AUTO,), "float32")
-    served = [choice.served(Request("all_reduce", group, 0, 2**16, "float32")) for group in groups(64, 4)]
+    served = [choice.algorithm_for(Request("all_reduce", group, 0, 2**16, "float32")) for group in groups(64, 4)]
     assert len(set(served)) == 1
     assert asked == [(0, 1, 2, 3)] * 16
 

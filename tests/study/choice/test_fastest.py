@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from emu.collective.algorithm import ALGORITHMS, Algorithm, algorithm, stored
+from emu.collective.algorithm import ALGORITHMS, Algorithm, algorithm, compact_schedule
 from emu.collective.operation import operation
 from emu.collective.schedule import RowsError, Schedule, Sends
 from emu.collective.shape import ranks_of
@@ -55,7 +55,7 @@ def taken_fs(found: Algorithm, site: Site, wanted: Requirement) -> float:
     """Return the ticks that an algorithm takes by all its rows; infinite where it cannot run there."""
     n = len(site.npus)
     try:
-        plan = stored(found.operation, found.name, n, wanted.root, site.grid).expand()
+        plan = compact_schedule(found.operation, found.name, n, wanted.root, site.grid).expand()
         op = operation(wanted.operation, n, wanted.root)
         timeline = time_collective(CollectiveJob(op, plan, wanted.elements, wanted.item_bytes, site.topology, site.placement()))
     except (InputError, TornError):
@@ -154,7 +154,9 @@ def test_bytes_that_are_claimed_of_one_port_are_sent_or_received_by_a_rank_or_pa
 @pytest.mark.parametrize(("fewer", "tries"), [(1, False), (0, True)])
 def test_messages_are_counted_before_routes_are_tried(fewer: int, tries: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     topology, op = build_topology(TORUS), operation("all_reduce", 16)
-    job = CollectiveJob(op, stored("all_reduce", "hyperx-direct", 16, 0, (4, 4)), 2**12, 4, topology, place(topology, 16))
+    job = CollectiveJob(
+        op, compact_schedule("all_reduce", "hyperx-direct", 16, 0, (4, 4)), 2**12, 4, topology, place(topology, 16)
+    )
     known = time_bound(job)
     tried: list[object] = []
     plain = job_symmetry._keeps_routes
@@ -169,7 +171,9 @@ def test_what_cannot_be_faster_is_not_timed_and_what_claims_too_much_is_not_buil
 ) -> None:
     """On a full mesh the direct way takes two messages: whatever claims three in a row is out."""
     built, site = [], Site.first(build_topology(f"full-mesh:n=16,{LINK}"))
-    monkeypatch.setattr(room, "stored", lambda *asked: built.append(asked[1]) or stored(*asked))  # what is built begins there
+    monkeypatch.setattr(
+        room, "compact_schedule", lambda *asked: built.append(asked[1]) or compact_schedule(*asked)
+    )  # what is built begins there
     assert fastest(site, Requirement("all_reduce", 0, 16, 4)).served.algorithm == "direct"
     assert "all_reduce direct" in timed
     assert not {"ring", "multi-ring", "recursive-doubling", "double-tree"} & set(built)
@@ -179,7 +183,7 @@ def test_what_cannot_be_faster_is_not_timed_and_what_claims_too_much_is_not_buil
 @pytest.mark.parametrize(("line", "is_built"), [("fat-tree:radix=4,tiers=3", False), ("dgx-h100:adds=yes", True)])
 def test_what_needs_a_switch_that_adds_is_built_only_where_one_does(line: str, is_built: bool, monkeypatch) -> None:
     built, site, wanted = [], Site.first(build_topology(line)), Requirement("all_gather", 0, 2**12, 4)
-    monkeypatch.setattr(room, "stored", lambda *asked: built.append(asked[1]) or stored(*asked))
+    monkeypatch.setattr(room, "compact_schedule", lambda *asked: built.append(asked[1]) or compact_schedule(*asked))
     fastest.cache_clear()
     fastest(site, wanted)
     fastest.cache_clear()
@@ -191,7 +195,7 @@ def test_what_claims_too_many_bytes_is_not_built_and_the_fastest_is_chosen(line:
     """Where every rank sends the whole again and again, as recursive doubling does, others have ended before."""
     built, site, wanted = [], Site.first(build_topology(line)), Requirement("all_reduce", 0, 2**24, 4)
     times = {each.name: taken_fs(each, site, wanted) for each in room.fitting_algorithms("all_reduce", site)}
-    monkeypatch.setattr(room, "stored", lambda *asked: built.append(asked[1]) or stored(*asked))
+    monkeypatch.setattr(room, "compact_schedule", lambda *asked: built.append(asked[1]) or compact_schedule(*asked))
     fastest.cache_clear()
     assert fastest(site, wanted).served.algorithm == min(times, key=lambda name: (times[name], name))
     assert not {"recursive-doubling", "binary-exchange"} & set(built)
@@ -213,18 +217,18 @@ def test_what_has_more_messages_than_are_timed_for_a_choice_is_passed_over_but_n
     fastest.cache_clear()
     timed.clear()
     chosen = fastest(site, wanted)
-    assert free.passed == ()
-    assert {"direct", "bidirectional-ring", "hyperx-direct"} <= set(chosen.passed)
+    assert free.skipped == ()
+    assert {"direct", "bidirectional-ring", "hyperx-direct"} <= set(chosen.skipped)
     assert "all_reduce ring" in timed
-    assert chosen.served.algorithm not in chosen.passed
-    assert {f"all_reduce {name}" for name in chosen.passed}.isdisjoint(timed)
+    assert chosen.served.algorithm not in chosen.skipped
+    assert {f"all_reduce {name}" for name in chosen.skipped}.isdisjoint(timed)
 
 
 @pytest.mark.parametrize("elements", [2**12, 2**20])
 @pytest.mark.parametrize("line", [TORUS, "dgx-h100:adds=yes", "ub-mesh:board"])
 def test_how_many_messages_are_few_changes_the_order_of_the_race_and_not_its_winner(monkeypatch, line, elements) -> None:
     """Algorithms of many messages come last, and win where they are the fastest."""
-    monkeypatch.setattr(room, "WORTH", 0.0)
+    monkeypatch.setattr(room, "LEAST_SAVING", 0.0)
     site, wanted, won = Site.first(build_topology(line)), Requirement("all_reduce", 0, elements, 4), set()
     for few in (0, 20, 60, 150, 2**16):
         monkeypatch.setattr(room, "LIGHT", few)
@@ -243,14 +247,14 @@ def test_of_many_messages_are_timed_that_can_save_a_percent_so_that_what_is_chos
     site, wanted = Site.first(build_topology(line)), Requirement("all_reduce", 0, elements, 4)
     takes = {each.name: taken_fs(each, site, wanted) for each in room.fitting_algorithms("all_reduce", site)}
     fastest.cache_clear()
-    assert takes[fastest(site, wanted).served.algorithm] <= min(takes.values()) / (1 - room.WORTH)
+    assert takes[fastest(site, wanted).served.algorithm] <= min(takes.values()) / (1 - room.LEAST_SAVING)
     fastest.cache_clear()
 
 
 def test_where_many_groups_ask_at_once_one_of_many_messages_must_promise_more_to_be_timed(monkeypatch) -> None:
     monkeypatch.setattr(room, "LIGHT", 0)
-    monkeypatch.setattr(room, "PER", 1)
-    monkeypatch.setattr(room, "MOST_WORTH", 1.0)
+    monkeypatch.setattr(room, "MESSAGES_PER_SAVING", 1)
+    monkeypatch.setattr(room, "MOST_SAVING", 1.0)
     timed, time_it = [], room.time_collective
     monkeypatch.setattr(room, "time_collective", lambda job: timed.append(job.name) or time_it(job))
     site, counts = Site.first(build_topology(TORUS)), []
@@ -278,7 +282,12 @@ def test_what_needs_more_rows_than_can_be_timed_is_passed_over(monkeypatch: pyte
     with pytest.raises(RowsError, match="do not cut evenly among 12 ranks"):
         time_collective(
             CollectiveJob(
-                operation("all_reduce", 12), stored("all_reduce", "2d-ring", 12), 130, 4, topology, place(topology, 12)
+                operation("all_reduce", 12),
+                compact_schedule("all_reduce", "2d-ring", 12),
+                130,
+                4,
+                topology,
+                place(topology, 12),
             )
         )
     fastest.cache_clear()

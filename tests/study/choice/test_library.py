@@ -9,7 +9,7 @@ from emu.model.stack.stack import Stack
 from emu.study.choice.chooser import choice_on, group_network, library_choice
 from emu.study.measure.bench import bench
 from emu.study.measure.request import BenchRequest
-from emu.study.training.composed.software_costs import topology_under
+from emu.study.training.composed.software_costs import costed_topology
 from emu.topology.catalogue import build_topology
 
 HOSTS = build_topology("servers:nodes=4,gpus=4")
@@ -39,7 +39,7 @@ def test_a_group_is_seen_by_its_servers_and_whether_its_order_follows_them(
 
 def test_the_word_of_a_library_serves_every_group_by_its_own_servers() -> None:
     choice = choice_on(HOSTS, ("auto", "nccl"), "float32")
-    served = [choice.served(request("all_reduce", ranks)) for ranks in (tuple(range(16)), (0, 1, 2, 3), (0, 4, 8, 12))]
+    served = [choice.algorithm_for(request("all_reduce", ranks)) for ranks in (tuple(range(16)), (0, 1, 2, 3), (0, 4, 8, 12))]
     assert served == [AlgorithmOnDims("rail-ring", (4, 4)), AlgorithmOnDims("ring"), AlgorithmOnDims("ring")]
 
 
@@ -50,8 +50,8 @@ def test_a_library_is_asked_for_bytes_as_they_are_timed() -> None:
     expected = [library_choice("nccl", HOSTS, npus, "all_gather", size) for size in sizes]
     assert len(set(expected)) > 2
     asked = [request("all_gather", npus, size // 4) for size in sizes]
-    assert [wide.served(each) for each in asked] == [each.served for each in expected if each]
-    assert [narrow.served(each) for each in asked[1:]] == [each.served for each in expected[:-1] if each]
+    assert [wide.algorithm_for(each) for each in asked] == [each.served for each in expected if each]
+    assert [narrow.algorithm_for(each) for each in asked[1:]] == [each.served for each in expected[:-1] if each]
 
 
 def test_one_operation_by_a_library_and_the_others_by_auto_or_a_name() -> None:
@@ -60,19 +60,19 @@ def test_one_operation_by_a_library_and_the_others_by_auto_or_a_name() -> None:
     auto, nccl = (choice_on(HOSTS, (word,), "float32") for word in ("auto", "nccl"))
     few = 2**12  # elements: where NCCL's rings take longer than what is fastest
     gathered, reduced, scattered = (request(name, npus, few) for name in ("all_gather", "all_reduce", "reduce_scatter"))
-    assert both.served(gathered) == nccl.served(gathered) != auto.served(gathered)
-    assert both.served(reduced) == auto.served(reduced) != nccl.served(reduced)
-    assert both.served(scattered) == AlgorithmOnDims("ring") != auto.served(scattered)
+    assert both.algorithm_for(gathered) == nccl.algorithm_for(gathered) != auto.algorithm_for(gathered)
+    assert both.algorithm_for(reduced) == auto.algorithm_for(reduced) != nccl.algorithm_for(reduced)
+    assert both.algorithm_for(scattered) == AlgorithmOnDims("ring") != auto.algorithm_for(scattered)
     turned = choice_on(HOSTS, ("nccl", "all_reduce=auto"), "float32")
-    assert turned.served(reduced) == auto.served(reduced)
-    assert turned.served(gathered) == nccl.served(gathered)
+    assert turned.algorithm_for(reduced) == auto.algorithm_for(reduced)
+    assert turned.algorithm_for(gathered) == nccl.algorithm_for(gathered)
 
 
 def test_what_a_library_has_no_word_for_is_served_as_where_none_is_named() -> None:
     npus = tuple(range(16))
-    assert choice_on(HOSTS, ("nccl",), "float32").served(request("scatter", npus)) == choice_on(HOSTS, (), "float32").served(
-        request("scatter", npus)
-    )
+    assert choice_on(HOSTS, ("nccl",), "float32").algorithm_for(request("scatter", npus)) == choice_on(
+        HOSTS, (), "float32"
+    ).algorithm_for(request("scatter", npus))
 
 
 def test_a_stack_with_a_library_asks_the_switches_of_hosts_to_add_unless_they_never_do() -> None:
@@ -80,9 +80,9 @@ def test_a_stack_with_a_library_asks_the_switches_of_hosts_to_add_unless_they_ne
     npus, stack = tuple(range(16)), Stack(library="nccl")
     for adds, asked, always in (("asked", True, False), ("yes", True, True), ("no", False, False)):
         fabric = build_topology(f"servers:nodes=2,adds={adds}")
-        assert (fabric.adds, topology_under(stack, fabric).adds) == (always, asked)
-        own = [choice_on(each, ("nccl",), "float32") for each in (fabric, topology_under(stack, fabric))]
-        found = [[choice.served(request("all_reduce", ranks)) for ranks in (npus, npus[:8])] for choice in own]
+        assert (fabric.adds, costed_topology(stack, fabric).adds) == (always, asked)
+        own = [choice_on(each, ("nccl",), "float32") for each in (fabric, costed_topology(stack, fabric))]
+        found = [[choice.algorithm_for(request("all_reduce", ranks)) for ranks in (npus, npus[:8])] for choice in own]
         adding, without = (
             [AlgorithmOnDims("in-switch-tree", (2, 8)), AlgorithmOnDims("in-switch-tree", (1, 8))],
             [AlgorithmOnDims("rail-ring", (2, 8)), AlgorithmOnDims("ring")],
@@ -94,18 +94,18 @@ def test_a_stack_with_a_library_asks_the_switches_of_hosts_to_add_unless_they_ne
 def test_the_switches_of_one_server_add_where_a_stack_with_a_library_asks_them_to(adds: str, asked: bool, always: bool) -> None:
     """A DGX of eight has the setting that servers have: NVLS serves only where its switches add."""
     fabric, wanted = build_topology(f"dgx-h100:adds={adds}"), request("all_reduce", tuple(range(8)))
-    under = topology_under(Stack(library="nccl"), fabric)
-    served = [choice_on(each, ("nccl",), "float32").served(wanted).algorithm for each in (fabric, under)]
+    under = costed_topology(Stack(library="nccl"), fabric)
+    served = [choice_on(each, ("nccl",), "float32").algorithm_for(wanted).algorithm for each in (fabric, under)]
     assert served == ["in-switch-tree" if adding else "ring" for adding in (always, asked)]
     assert build_topology("dgx-h100").adds is False
 
 
 def test_a_sum_over_the_switches_of_hosts_sends_over_each_nic_what_a_pair_of_trees_does() -> None:
     """With 2 hosts each NIC carries an eighth of the block once each way; a rank's NVLinks carry it and an eighth."""
-    fabric = topology_under(Stack(library="nccl"), build_topology("servers:nodes=2,nvlink=900GB/s"))
+    fabric = costed_topology(Stack(library="nccl"), build_topology("servers:nodes=2,nvlink=900GB/s"))
     found = list(bench(fabric, BenchRequest("all_reduce", "in-switch-tree", (2**30,), dims=(2, 8))))
     assert found[0].time_s == pytest.approx(2**30 / 8 / 50e9, rel=0.05)
-    slow = topology_under(Stack(library="nccl"), build_topology("servers:nodes=2,nvlink=60GB/s"))
+    slow = costed_topology(Stack(library="nccl"), build_topology("servers:nodes=2,nvlink=60GB/s"))
     found = list(bench(slow, BenchRequest("all_reduce", "in-switch-tree", (2**30,), dims=(2, 8))))
     assert found[0].time_s == pytest.approx(2**30 * 9 / 8 / 60e9, rel=0.1)
 
@@ -113,4 +113,4 @@ def test_a_sum_over_the_switches_of_hosts_sends_over_each_nic_what_a_pair_of_tre
 def test_a_library_that_names_no_algorithm_of_the_catalogue_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(LIBRARIES._filed, "own", lambda *_: LibraryChoice(AlgorithmOnDims("rnig"), "its own"))
     with pytest.raises(InputError, match="no all_reduce algorithm is called 'rnig'; did you mean ring"):
-        choice_on(HOSTS, ("own",), "float32").served(request("all_reduce", (0, 1)))
+        choice_on(HOSTS, ("own",), "float32").algorithm_for(request("all_reduce", (0, 1)))

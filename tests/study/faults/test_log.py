@@ -34,9 +34,10 @@ def test_the_time_that_servers_are_faulty_is_that_of_their_spells(tmp_path):
 def test_of_a_log_with_many_changes_even_moments_are_looked_at():
     random = np.random.default_rng(0)
     start = random.random(3000) * 90
-    log = FaultLog(50, 100.0, random.integers(50, size=3000), start, start + random.random(3000))
+    log = FaultLog(50, 100.0, random.integers(50, size=3000), start, start + random.random(3000), np.arange(3000))
     found = states_of_log(log)
     assert len(found.begin) == MOST_STATES
+    assert found.sampled
     for i in (0, 700, 2047):
         there = log.unit[(log.start <= found.begin[i]) & (found.begin[i] < log.end)]
         assert np.flatnonzero(found.faulty[i]).tolist() == sorted(set(there.tolist()))

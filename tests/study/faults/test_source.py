@@ -11,17 +11,17 @@ from emu.study.faults.source import (
     LoggedFaults,
     MachineStates,
     PartLifetimes,
-    drawn_faults,
-    probable_faults,
-    renewals,
+    draw_log,
+    independent_faults,
+    lifetime_faults,
     states_of_log,
 )
-from emu.study.faults.waste import check_group, machine_of, waste
+from emu.study.faults.waste import check_group, machine_of, waste_of
 from emu.topology.catalogue import build_topology
 
 # Of seven servers of 8 NPUs each is faulty for one day, server s from day s on.
-DAILY = FaultLog(7, 7.0, np.arange(7), np.arange(7.0), np.arange(1.0, 8.0))
-ALWAYS = FaultLog(7, 10.0, np.arange(7), np.zeros(7), np.full(7, 10.0))
+DAILY = FaultLog(7, 7.0, np.arange(7), np.arange(7.0), np.arange(1.0, 8.0), np.arange(7))
+ALWAYS = FaultLog(7, 10.0, np.arange(7), np.zeros(7), np.full(7, 10.0), np.arange(7))
 NEVER = PartLifetimes(1e9, 1.0)
 
 
@@ -30,7 +30,7 @@ def logged(log, node=8, seed=5, parts=()):
 
 
 def test_a_machine_has_other_servers_of_a_log_each_with_its_own_faults():
-    found = logged(DAILY).of(3 * 8)
+    found = logged(DAILY).for_machine(3 * 8)
     days = found.states.begin[found.states.faulty.any(axis=1)].tolist()
     assert found.states.faulty.shape[1] == 3
     assert found.states.faulty.sum(axis=1).max() == 1
@@ -42,17 +42,17 @@ def test_a_machine_has_other_servers_of_a_log_each_with_its_own_faults():
         "faults are those of a log: 14.29 % of its hosts are faulty in the mean",
         "3 of its 7 hosts are taken, in an order drawn with seed 5",
     )
-    again, other = (logged(DAILY, seed=seed).of(3 * 8).states for seed in (5, 6))
+    again, other = (logged(DAILY, seed=seed).for_machine(3 * 8).states for seed in (5, 6))
     assert np.array_equal(again.faulty, found.states.faulty)
     assert other.begin[other.faulty.any(axis=1)].tolist() != days
-    assert logged(DAILY).of(7 * 8).states.faulty.sum(axis=0).tolist() == [1] * 7
+    assert logged(DAILY).for_machine(7 * 8).states.faulty.sum(axis=0).tolist() == [1] * 7
 
 
 def test_the_last_server_may_have_more_nodes_than_the_machine():
     """Eleven nodes of two NPUs are of three servers of four, of which one is left out."""
-    found = logged(ALWAYS, node=2).of(22)
+    found = logged(ALWAYS, node=2).for_machine(22)
     assert found.states.faulty.tolist() == [[True] * 11]
-    assert found.per_day == 11 / 10
+    assert found.per_day == 3 / 10  # the eleven nodes fail with their three servers
     assert found.notes[1:] == (
         "3 of its 7 hosts are taken, in an order drawn with seed 5",
         "each of the 4 nodes of 2 NPUs of a faulty server is faulty by itself, with a probability by which NPUs fail by "
@@ -62,8 +62,10 @@ def test_the_last_server_may_have_more_nodes_than_the_machine():
 
 def test_nodes_of_one_server_lie_side_by_side():
     """With q near 1 all four nodes of a server are faulty, each on the day of that server."""
-    log = FaultLog(7, 7.0, np.arange(7), np.arange(7.0), np.full(7, 7.0))  # the first for seven days, the last for one
-    faulty = logged(log, node=2).of(24).states.faulty
+    log = FaultLog(
+        7, 7.0, np.arange(7), np.arange(7.0), np.full(7, 7.0), np.arange(7)
+    )  # the first for seven days, the last for one
+    faulty = logged(log, node=2).for_machine(24).states.faulty
     first = [int(np.flatnonzero(faulty[:, unit])[0]) for unit in range(12) if faulty[:, unit].any()]
     places = [unit // 4 for unit in range(12) if faulty[:, unit].any()]
     assert len({*zip(places, first, strict=True)}) == len({*places}) == len({*first})
@@ -71,13 +73,13 @@ def test_nodes_of_one_server_lie_side_by_side():
 
 
 def test_domains_fail_beside_the_servers_of_a_log():
-    alone = logged(DAILY).of(24)
-    quiet = logged(DAILY, parts=(NEVER,)).of(24)
+    alone = logged(DAILY).for_machine(24)
+    quiet = logged(DAILY, parts=(NEVER,)).for_machine(24)
     assert np.array_equal(quiet.states.faulty, alone.states.faulty)
     assert quiet.notes == (*alone.notes, "faults of domains are drawn beside the log, seed 5")
-    drawn = renewals((PartLifetimes(2.0, 0.25, units=3),), 3, 7.0, 5)
-    both = logged(DAILY, parts=(PartLifetimes(2.0, 0.25, units=3),)).of(24)
-    assert both.per_day == pytest.approx((3 + len(drawn.unit)) / 7)
+    drawn = draw_log((PartLifetimes(2.0, 0.25, units_per_part=3),), 3, 7.0, 5)
+    both = logged(DAILY, parts=(PartLifetimes(2.0, 0.25, units_per_part=3),)).for_machine(24)
+    assert both.per_day == pytest.approx((3 + len(drawn.unit) / 3) / 7)
     assert both.states.mean_faulty > alone.states.mean_faulty + 0.03
     assert both.states.faulty.all(axis=1).any()
 
@@ -92,32 +94,35 @@ def test_domains_fail_beside_the_servers_of_a_log():
 )
 def test_a_machine_that_a_log_does_not_fit_is_one_line(node, npus, line):
     with pytest.raises(InputError) as error:
-        logged(DAILY, node=node).of(npus)
+        logged(DAILY, node=node).for_machine(npus)
     assert str(error.value).startswith(line)
 
 
 def test_what_is_drawn_is_said_with_its_seed():
-    found = drawn_faults(24, 2, (PartLifetimes(3.0, 0.5, units=5), NEVER), 90.0, 11)
-    log = renewals((PartLifetimes(3.0, 0.5, units=5), NEVER), 12, 90.0, 11)
+    found = lifetime_faults(24, 2, (PartLifetimes(3.0, 0.5, units_per_part=5), NEVER), 90.0, 11)
+    log = draw_log((PartLifetimes(3.0, 0.5, units_per_part=5), NEVER), 12, 90.0, 11)
     assert np.array_equal(found.states.faulty, states_of_log(log).faulty)
-    assert found.per_day == len(log.unit) / 90
+    domains = len(np.unique(np.stack((log.unit // 5, log.start)), axis=1).T)
+    assert found.per_day == domains / 90 < len(log.unit) / 90  # a domain of five nodes interrupts a job once
     assert found.notes == ("faults are drawn for 90 days, seed 11; on day 0 everything works",)
-    many = drawn_faults(300, 1, (PartLifetimes(3.0, 0.5),), 90.0, 11)
+    many = lifetime_faults(300, 1, (PartLifetimes(3.0, 0.5),), 90.0, 11)
     assert many.notes[1:] == ("the machine is looked at at 2048 even moments, as it changes more often",)
-    chance = probable_faults(24, 4, 0.125, 40, 3)
+    chance = independent_faults(24, 4, 0.125, 40, 3)
     assert chance.states.faulty.shape == (40, 6)
-    assert (chance.per_day, chance.states.begin.tolist()) == (0.0, list(range(40)))
+    assert (chance.per_day, chance.states.begin.tolist()) == (None, list(range(40)))
     assert chance.states.begin.dtype == np.float64
     assert chance.states.share.tolist() == [1 / 40] * 40
     assert chance.notes == ("each node of 4 NPUs is faulty with 12.5 %, by itself: 40 draws, seed 3",)
 
 
 def test_spells_of_one_length_end_with_the_log():
-    log = replace(DAILY, unit=np.array([0, 3, 3]), start=np.array([0.5, 2.0, 6.0]), end=np.array([4.0, 2.5, 6.25]))
+    log = replace(
+        DAILY, unit=np.array([0, 3, 3]), start=np.array([0.5, 2.0, 6.0]), end=np.array([4.0, 2.5, 6.25]), fault=np.arange(3)
+    )
     assert log.lasting(1.5).end.tolist() == [2.0, 3.5, 7.0]
     assert log.lasting(1.5).start is log.start
     assert log.mean_repair_days == pytest.approx((3.5 + 0.5 + 0.25) / 3)
-    assert replace(log, unit=log.unit[:0], start=log.start[:0], end=log.end[:0]).mean_repair_days == 0
+    assert replace(log, unit=log.unit[:0], start=log.start[:0], end=log.end[:0], fault=log.fault[:0]).mean_repair_days == 0
     for days in (0.0, np.inf):
         with pytest.raises(InputError, match="faults: days of a repair must be a finite number above 0, got"):
             log.lasting(days)
@@ -128,7 +133,7 @@ def test_a_job_waits_while_fewer_npus_are_in_groups_and_one_that_never_fits_is_r
     states = MachineStates(np.array([0.5, 0.3, 0.2]), np.zeros((3, 40), np.bool_), np.arange(3.0))
     states.faulty[1, [0, 1, 2, 3, 4, 5]] = True  # groups of 6: two of 14 NPUs, beside three of the other 20
     states.faulty[2, [0, 25]] = True
-    found = waste(machine, 6, states)
+    found = waste_of(machine, 6, states)
     assert (found.npus, found.copies, found.usable.tolist()) == (40, 2, [36, 30, 36])
     assert [found.waiting(job) for job in (30, 31, 36)] == pytest.approx([0, 0.3, 0.3])
     assert found.wasted.tolist() == pytest.approx([4 / 40, 4 / 40, 2 / 40])
@@ -141,7 +146,7 @@ def test_a_job_waits_while_fewer_npus_are_in_groups_and_one_that_never_fits_is_r
 
 
 def test_each_part_of_a_kind_takes_its_own_units_and_the_last_what_is_left():
-    log = renewals((PartLifetimes(2.0, 1.0, units=3),), 7, 3000.0, 1)
+    log = draw_log((PartLifetimes(2.0, 1.0, units_per_part=3),), 7, 3000.0, 1)
     spells = [sorted(zip(log.start[log.unit == unit], log.end[log.unit == unit], strict=True)) for unit in range(7)]
     assert spells[0] == spells[1] == spells[2] != spells[3] == spells[4] == spells[5] != spells[6]
     found = states_of_log(replace(log, end=np.minimum(log.end, 3000.0)))

@@ -7,7 +7,7 @@ from scipy.stats import binom
 from emu.errors import InputError
 from emu.study.faults import waste as study
 from emu.study.faults.source import MachineStates, independent_states
-from emu.study.faults.waste import machine_of, waste
+from emu.study.faults.waste import machine_of, waste_of
 from emu.topology.catalogue import build_topology
 
 
@@ -18,12 +18,14 @@ def one_state(faulty):
 def wasted(word, npus, group, *broken):
     faulty = np.zeros(npus, np.bool_)
     faulty[list(broken)] = True
-    found = waste(machine_of(build_topology(word), npus), group, one_state(faulty))
+    found = waste_of(machine_of(build_topology(word), npus), group, one_state(faulty))
     return round(found.mean * npus)
 
 
 def test_the_examples_of_infinitehbd_2_1_and_1():
-    assert waste(machine_of(build_topology("nvl:36"), 36), 16, one_state(np.zeros(36, np.bool_))).mean == pytest.approx(4 / 36)
+    assert waste_of(machine_of(build_topology("nvl:36"), 36), 16, one_state(np.zeros(36, np.bool_))).mean == pytest.approx(
+        4 / 36
+    )
     assert wasted("big-switch:n=32", 64, 16, 0, 32) == 30  # two HBDs of 32, a fault in each
     assert wasted("big-switch:n=64", 64, 16, 0, 32) == 14
 
@@ -32,7 +34,7 @@ def test_the_examples_of_infinitehbd_2_1_and_1():
 @pytest.mark.parametrize("group", [8, 32])
 def test_the_mean_over_draws_is_what_the_binomial_distribution_expects(word, unit, group):
     rate, node = 0.0117, 4
-    found = waste(machine_of(build_topology(word), 2880), group, independent_states(rate, 2880 // node, 3000, seed=0))
+    found = waste_of(machine_of(build_topology(word), 2880), group, independent_states(rate, 2880 // node, 3000, seed=0))
     nodes = np.arange(unit // node + 1)
     expected = binom.pmf(nodes, unit // node, rate) @ ((unit - node * nodes) % group) / unit
     assert found.mean == pytest.approx(expected, rel=0.04)
@@ -41,9 +43,9 @@ def test_the_mean_over_draws_is_what_the_binomial_distribution_expects(word, uni
 def test_a_machine_of_copies_counts_each_by_itself():
     rack, several = build_topology("nvl:72"), 3
     states = independent_states(0.05, 72 * several // 4, 200, seed=1)
-    together = waste(machine_of(rack, 72 * several + 5), 16, states)
+    together = waste_of(machine_of(rack, 72 * several + 5), 16, states)
     parts = [
-        waste(machine_of(rack, 72), 16, MachineStates(states.share, part, states.begin)).usable
+        waste_of(machine_of(rack, 72), 16, MachineStates(states.share, part, states.begin)).usable
         for part in np.split(states.faulty, several, axis=1)
     ]
     assert together.copies == several
@@ -53,7 +55,7 @@ def test_a_machine_of_copies_counts_each_by_itself():
 def test_shares_of_the_time_weigh_the_states():
     faulty = np.zeros((3, 16), np.bool_)
     faulty[1, 0], faulty[2, :8] = True, True
-    found = waste(
+    found = waste_of(
         machine_of(build_topology("big-switch:n=64"), 64), 16, MachineStates(np.array([0.5, 0.3, 0.2]), faulty, np.arange(3.0))
     )
     assert found.usable.tolist() == [64, 48, 32]
@@ -65,7 +67,7 @@ def test_shares_of_the_time_weigh_the_states():
 
 def test_one_fault_takes_a_node_a_group_or_a_ring():
     def radius(word, group):
-        return waste(machine_of(build_topology(word), 2880), group, independent_states(0, 720, 1, 0)).radius
+        return waste_of(machine_of(build_topology(word), 2880), group, independent_states(0, 720, 1, 0)).explosion_radius
 
     assert radius("infinitehbd:k=3", 4) == 4
     assert radius("infinitehbd:k=3", 32) == 32  # 2,880 is a multiple of 32, so a node's fault breaks up one group
@@ -76,12 +78,14 @@ def test_one_fault_takes_a_node_a_group_or_a_ring():
 def test_the_radius_is_that_of_the_worst_unit_however_few_are_looked_at_together(monkeypatch):
     monkeypatch.setattr(study, "_CHUNK", 72)  # one state of a machine of 72 NPUs
     states = independent_states(0, 9, 1, 0)
-    assert waste(machine_of(build_topology("nvl:36"), 72), 12, states).radius == 24  # of one of nine nodes; of the others 12
+    assert (
+        waste_of(machine_of(build_topology("nvl:36"), 72), 12, states).explosion_radius == 24
+    )  # of one of nine nodes; of the others 12
 
 
 def test_one_fault_of_a_node_that_lies_in_two_racks_is_counted_in_both():
     def radius(word, npus, units, group):
-        return waste(machine_of(build_topology(word), npus), group, independent_states(0, units, 1, 0)).radius
+        return waste_of(machine_of(build_topology(word), npus), group, independent_states(0, units, 1, 0)).explosion_radius
 
     assert radius("nvl:36", 72, 9, 4) == 8  # the fifth of nine nodes has four GPUs of each rack
     assert radius("nvl:36", 72, 9, 12) == 24  # and takes a group of both
@@ -90,13 +94,13 @@ def test_one_fault_of_a_node_that_lies_in_two_racks_is_counted_in_both():
 
 def test_the_radius_of_a_machine_of_many_nodes_is_found_in_pieces(monkeypatch):
     machine, states = machine_of(build_topology("tpuv4:cubes=2x2x2"), 512), independent_states(0, 128, 1, 0)
-    whole = waste(machine, 16, states).radius
+    whole = waste_of(machine, 16, states).explosion_radius
     monkeypatch.setattr(study, "_CHUNK", 1000)
-    assert waste(machine, 16, states).radius == whole == 16
+    assert waste_of(machine, 16, states).explosion_radius == whole == 16
 
 
 def test_a_backup_npu_in_a_group_makes_no_waste_of_less_than_nothing():
-    found = waste(machine_of(build_topology("ub-mesh:rack-full"), 64), 1, independent_states(0.02, 64, 100, seed=0))
+    found = waste_of(machine_of(build_topology("ub-mesh:rack-full"), 64), 1, independent_states(0.02, 64, 100, seed=0))
     assert found.faulty.max() > 0
     assert found.wasted.min() == 0
 
@@ -105,4 +109,4 @@ def test_a_machine_smaller_than_its_topology_and_nodes_that_do_not_divide_it_are
     with pytest.raises(InputError, match="faults: --npus must be 72 or more, those of nvl:72, got 64"):
         machine_of(build_topology("nvl:72"), 64)
     with pytest.raises(InputError, match="faults: units must be a divisor of the 72 NPUs of nvl:72, got 7"):
-        waste(machine_of(build_topology("nvl:72"), 72), 8, independent_states(0.1, 7, 1, 0))
+        waste_of(machine_of(build_topology("nvl:72"), 72), 8, independent_states(0.1, 7, 1, 0))

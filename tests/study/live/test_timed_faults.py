@@ -44,7 +44,7 @@ def program(rank: int) -> None:
 
 @pytest.fixture(scope="module")
 def trace() -> Trace:
-    return LocalCluster().record(8, CHOICE, program)[1]
+    return LocalCluster().run_traced(8, CHOICE, program)[1]
 
 
 def job(trace: Trace, topology: Topology, *texts: str) -> FaultyJob:

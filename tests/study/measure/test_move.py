@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 
 from emu.cluster import cluster
-from emu.cluster.threads.threads import Threads
+from emu.cluster.threads.threads import ThreadRanks
 from emu.collective.algorithm import Choice, Request, algorithm
 from emu.collective.operation import OPERATIONS, operation
 from emu.study.measure.bench import bench
@@ -18,7 +18,7 @@ from emu.topology.catalogue import build_topology
 
 
 def run(n_ranks, choice, program):
-    return Threads(n_ranks, choice).run(program)
+    return ThreadRanks(n_ranks, choice).run(program)
 
 
 @pytest.mark.parametrize("asked", OPERATIONS)
@@ -50,7 +50,7 @@ def test_an_output_is_held_against_the_definition():
 
 def test_memory_is_marked_where_a_result_is_checked_and_left_as_it_is_for_programs(monkeypatch):
     marked, done = [], cluster.execute
-    monkeypatch.setattr(cluster, "execute", lambda *args, **how: (marked.append(how["marked"]), done(*args, **how)))
+    monkeypatch.setattr(cluster, "execute", lambda *args, **how: (marked.append(how["fill_scratch"]), done(*args, **how)))
     move(run, Choice(), CollectiveMove("broadcast", 3, 10))
     assert marked == [False, True]  # a barrier, and the payload
     run(2, Choice(), lambda _: dist.all_reduce(torch.ones(4)))
@@ -105,7 +105,7 @@ def test_ranks_elsewhere_run_the_schedule_that_is_timed():
     served = []
 
     def seen(n_ranks, choice, program):
-        served.append(choice.served(Request("all_reduce", tuple(range(n_ranks)))))
+        served.append(choice.algorithm_for(Request("all_reduce", tuple(range(n_ranks)))))
         return run(n_ranks, choice, program)
 
     topology = build_topology("torus:dims=4x2,bandwidth=50GB/s,latency=500ns")

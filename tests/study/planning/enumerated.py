@@ -6,7 +6,7 @@ from itertools import product
 from emu.errors import InputError
 from emu.model.model import Model
 from emu.model.plan.plan import Plan
-from emu.model.plan.plan_checks import check_fits, check_runs
+from emu.model.plan.plan_checks import check_fits_model, check_runs
 from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack import Stack, find_software
 
@@ -88,7 +88,7 @@ def taken(words: str, model: Model, software: str, batch: int, seq: int) -> Plan
         InputError: there is none.
     """
     plan = parse_plan(words, global_batch=batch, seq=seq)
-    check_fits(plan, model, Stack(find_software(software)))
+    check_fits_model(plan, model, Stack(find_software(software)))
     check_runs(plan, model, Stack(find_software(software)))
     return plan
 

@@ -9,14 +9,14 @@ from emu.model.generate.generate import memory_by_part
 from emu.model.model import find_model
 from emu.model.plan.plan import Plan
 from emu.model.stack.stack import SOFTWARE, Stack, find_software
-from emu.study.planning.bound.bound import PATHS
 from emu.study.planning.bound.candidate_bounds import CandidateBounds
+from emu.study.planning.bound.outline import PATHS
 from emu.study.planning.bound.rates import LeastTime
 from emu.study.planning.find import find_plans
-from emu.study.planning.search.results import RequestJob, ResultCache, Timer
+from emu.study.planning.search.results import JobWorker, RequestJob, ResultCache
 from emu.study.planning.search.row import Candidate, PlanRequest, PlanTable
 from emu.study.planning.space import Space, placements
-from emu.study.training.composed.software_costs import device_under, topology_under
+from emu.study.training.composed.software_costs import costed_device, costed_topology
 from emu.study.training.estimate import EstimateRequest, estimate
 from emu.study.training.step_choice.algorithm_search import ALWAYS_COMPOSED
 from emu.topology.catalogue import build_topology
@@ -40,9 +40,9 @@ KEPT = ResultCache(None)  # of all tests, but for those of what is kept
 topology_of = cache(build_topology)
 
 
-def asked(model: str, npus: int, batch: int, seq: int, software: str = "megatron", best: int = 4, by=()) -> PlanRequest:
+def asked(model: str, npus: int, batch: int, seq: int, software: str = "megatron", top: int = 4, by=()) -> PlanRequest:
     """A request that proves all of its plans, as timing every candidate does."""
-    return PlanRequest(model, npus, batch, seq, Stack(find_software(software)), by, best=best, prove_all=True)
+    return PlanRequest(model, npus, batch, seq, Stack(find_software(software)), by, top=top, prove_all=True)
 
 
 def drawn(seed: int, most: int, largest: int) -> tuple[PlanRequest, str, Device]:
@@ -56,7 +56,7 @@ def drawn(seed: int, most: int, largest: int) -> tuple[PlanRequest, str, Device]
             random.choice(MODELS), npus, random.choice((1, 2, 4, 6, 8, 16)), seq, software, random.choice((2, 5, 10))
         )
         plans = list(dict.fromkeys(each.plan for each in candidates(request)))
-        if request.best < len(plans) <= most:
+        if request.top < len(plans) <= most:
             sizes = sorted(held(request, plan) for plan in random.sample(plans, min(20, len(plans))))
             memory = random.choice((0, sizes[-1], sizes[len(sizes) // 2]))
             return request, random.choice(lines), replace(H100, memory_bytes=memory)
@@ -67,23 +67,23 @@ def held(request: PlanRequest, plan: Plan) -> int:
 
 
 def of(request, line):
-    device = device_under(request.stack, H100).over(request.npus)
+    device = costed_device(request.stack, H100).for_ranks(request.npus)
     ways = PATHS[request.stack.software](find_model(request.model), request.stack, device)
-    return CandidateBounds(ways, [topology_under(request.stack, topology_of(line))])
+    return CandidateBounds(ways, [costed_topology(request.stack, topology_of(line))])
 
 
-def there_s(placed: CandidateBounds, each: Candidate, times) -> float:
+def tightest_s(placed: CandidateBounds, each: Candidate, times) -> float:
     """Return a candidate's bound by the times of its own requests, once all are known."""
     is_final = False
     while not is_final:
-        [(least_s, is_final)] = placed.nearer([each], times)
+        [(least_s, is_final)] = placed.tighter([each], times)
     return least_s
 
 
 def times(request, line):
     """Return a function that times requests as a search has them timed."""
-    timer = Timer(request, find_model(request.model), (topology_of(line),), H100)
-    return lambda number, wanted: {name: LeastTime(**timer(RequestJob(number, each))) for name, each in wanted.items()}
+    worker = JobWorker(request, find_model(request.model), (topology_of(line),), H100)
+    return lambda number, wanted: {name: LeastTime(**worker(RequestJob(number, each))) for name, each in wanted.items()}
 
 
 def found(request: PlanRequest, line: str, device=H100, kept: ResultCache | None = None, **words) -> PlanTable:
@@ -111,9 +111,9 @@ def exhaustive(request: PlanRequest, line: str, device=H100) -> list[tuple[str, 
             mine = (step_s(request, each, line, composed=True), each)
         except InputError:
             continue
-        best[each.plan] = min(mine, best.get(each.plan, mine), key=lambda one: (one[0], one[1].words))
-    few = [each for _, each in sorted(best.values(), key=lambda one: (one[0], one[1].words))[: request.best]]
-    full = sorted((step_s(request, each, line), each.words, each) for each in few)
+        best[each.plan] = min(mine, best.get(each.plan, mine), key=lambda one: (one[0], one[1].tie_key))
+    few = [each for _, each in sorted(best.values(), key=lambda one: (one[0], one[1].tie_key))[: request.top]]
+    full = sorted((step_s(request, each, line), each.tie_key, each) for each in few)
     return [(words[1], ",".join(each.axes), time_s) for time_s, words, each in full]
 
 

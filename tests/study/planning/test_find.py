@@ -13,7 +13,7 @@ from emu.study.job_pool import LocalPool
 from emu.study.planning.bound.candidate_bounds import CandidateBounds
 from emu.study.planning.search import results, search
 from emu.study.planning.search.results import ResultCache
-from emu.study.planning.search.row import PROVED, WORKED, Candidate, parts_s, reason_of
+from emu.study.planning.search.row import OUT_OF_WORK, PROVED, Candidate, parts_s, reason_of
 from launch.show.text.estimate_table import plans_report
 from tests.study.planning.spaces import (
     H100,
@@ -26,7 +26,7 @@ from tests.study.planning.spaces import (
     of,
     step_s,
     table,
-    there_s,
+    tightest_s,
     times,
 )
 
@@ -35,11 +35,11 @@ SMALL = (asked("llama-tiny", 2, 2, 64, by=("auto",)), "ub-mesh:board")
 
 SEEDS = [*range(2), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 60))]
 LARGE = [
-    (asked("llama-tiny", 64, 2, 64, best=10), "servers:nodes=8,gpus=8"),
-    (asked("gpt-moe-tiny", 16, 1, 64, best=10), "ub-mesh:rack"),
-    (asked("deepseek-tiny", 16, 1, 64, best=10), "torus:dims=4x4x4,bandwidth=50GB/s,latency=500ns"),
-    (asked("llama-tiny", 8, 2, 64, "pytorch", best=10), "fat-tree:radix=4"),
-    (asked("llama-tiny", 64, 4, 64, best=10), "ub-mesh:rack"),
+    (asked("llama-tiny", 64, 2, 64, top=10), "servers:nodes=8,gpus=8"),
+    (asked("gpt-moe-tiny", 16, 1, 64, top=10), "ub-mesh:rack"),
+    (asked("deepseek-tiny", 16, 1, 64, top=10), "torus:dims=4x4x4,bandwidth=50GB/s,latency=500ns"),
+    (asked("llama-tiny", 8, 2, 64, "pytorch", top=10), "fat-tree:radix=4"),
+    (asked("llama-tiny", 64, 4, 64, top=10), "ub-mesh:rack"),
 ]
 
 
@@ -48,12 +48,12 @@ LARGE = [
 EIGHT = [
     SMALL,
     (asked("llama-tiny", 2, 1, 64, "pytorch"), "servers:nodes=2,gpus=2"),
-    (asked("llama-tiny", 4, 2, 64, best=10), "servers:nodes=2,gpus=2,nic=10GB/s"),
-    (asked("llama-tiny", 4, 2, 64, "pytorch", best=10), "switch:n=8,bandwidth=5GB/s,latency=1us"),
-    (asked("gpt-moe-tiny", 4, 2, 64, best=10), "fat-tree:radix=4"),
-    (asked("mixtral-tiny", 4, 1, 64, "pytorch", best=10), "servers:nodes=2,gpus=2,nic=1GB/s"),
-    (asked("deepseek-tiny", 4, 2, 32, best=10), "torus:dims=4x4x4,bandwidth=50GB/s,latency=500ns"),
-    (asked("nemotron-tiny", 6, 6, 48, best=10), "ub-mesh:board"),
+    (asked("llama-tiny", 4, 2, 64, top=10), "servers:nodes=2,gpus=2,nic=10GB/s"),
+    (asked("llama-tiny", 4, 2, 64, "pytorch", top=10), "switch:n=8,bandwidth=5GB/s,latency=1us"),
+    (asked("gpt-moe-tiny", 4, 2, 64, top=10), "fat-tree:radix=4"),
+    (asked("mixtral-tiny", 4, 1, 64, "pytorch", top=10), "servers:nodes=2,gpus=2,nic=1GB/s"),
+    (asked("deepseek-tiny", 4, 2, 32, top=10), "torus:dims=4x4x4,bandwidth=50GB/s,latency=500ns"),
+    (asked("nemotron-tiny", 6, 6, 48, top=10), "ub-mesh:board"),
 ]
 
 
@@ -64,7 +64,7 @@ def test_a_search_finds_what_timing_every_candidate_finds(request_, line):
     planned = found(request_, line)
     assert table(planned) == exhaustive(request_, line)
     assert planned.timed <= planned.candidates <= len(enumerated(request_)) == sum(planned.decided.values())
-    assert len(planned.rows) == request_.best
+    assert len(planned.rows) == request_.top
 
 
 def test_what_a_bound_decides_are_candidates_that_it_puts_behind_the_last_of_the_table():
@@ -74,21 +74,21 @@ def test_what_a_bound_decides_are_candidates_that_it_puts_behind_the_last_of_the
     for each in every:
         took_s = step_s(request, each, line, composed=True)
         best[each.plan] = min(took_s, best.get(each.plan, took_s))
-    worst_s = sorted(best.values())[request.best - 1]
+    worst_s = sorted(best.values())[request.top - 1]
     behind = sum(placed.anywhere_s(each.plan)[0] > worst_s for each in every)
     assert (decided["memory"], decided["bound"]) == (0, behind)
-    assert 0 < behind < len(every) - request.best
+    assert 0 < behind < len(every) - request.top
 
 
 def test_one_npu_that_asks_nobody_has_a_plan():
-    one = asked("llama-tiny", 1, 1, 64, best=1)
+    one = asked("llama-tiny", 1, 1, 64, top=1)
     assert table(found(one, SMALL[1])) == exhaustive(one, SMALL[1])
 
 
 def test_words_that_are_given_are_of_every_plan_searched():
-    request = replace(SMALL[0], given="tp=2,recompute=full", best=12)
+    request = replace(SMALL[0], given="tp=2,recompute=full", top=12)
     planned = found(request, SMALL[1])
-    every = found(replace(SMALL[0], best=10**6), SMALL[1])
+    every = found(replace(SMALL[0], top=10**6), SMALL[1])
     wanted = [row for row in every.rows if "tp=2" in row.plan and "recompute=full" in row.plan]
     assert {(row.plan, row.step_time_s) for row in planned.rows} == {(row.plan, row.step_time_s) for row in wanted[:12]}
     assert 0 < planned.plans < every.plans
@@ -101,7 +101,7 @@ def test_a_vocabulary_that_is_filled_up_is_told(tmp_path):
     """250 words divide by 2, and not by 4."""
     sizes = "layers = 2\nhidden = 64\nheads = 8\nkv_heads = 4\nffn = 192\nvocab = 250\nmax_seq = 512\n"
     (tmp_path / "odd.toml").write_text(f'architecture = "llama"\n{sizes}')
-    request = asked(str(tmp_path / "odd.toml"), 4, 4, 64, best=2)
+    request = asked(str(tmp_path / "odd.toml"), 4, 4, 64, top=2)
     told = "the vocabulary of 250 is filled up to 512, a multiple of 128 x tp=4; MFU counts its own"
     assert told in found(replace(request, given="tp=4"), SMALL[1]).assumptions
     assert not any("filled up" in each for each in found(replace(request, given="tp=2"), SMALL[1]).assumptions)
@@ -141,7 +141,7 @@ def same(request, line, device):
             took_s = step_s(request, each, line, composed=True)
         except InputError:  # no such step can be composed
             continue
-        there = there_s(placed, each, times(request, line))
+        there = tightest_s(placed, each, times(request, line))
         assert placed.anywhere_s(each.plan)[0] <= there * (1 + 1e-12), "two sums of equal times may differ in the last bit"
         assert there <= took_s
 
@@ -165,7 +165,7 @@ def test_a_device_of_little_memory_has_only_plans_that_fit():
 
 def test_what_is_interrupted_goes_on_where_it_stopped_and_finds_the_same(tmp_path, monkeypatch):
     whole, began, most = found(*SMALL), [], [7]
-    real = results.Timer.__call__
+    real = results.JobWorker.__call__
 
     def stopping(own, job):
         if len(began) == most[0]:
@@ -173,7 +173,7 @@ def test_what_is_interrupted_goes_on_where_it_stopped_and_finds_the_same(tmp_pat
         began.append(job.request.name if isinstance(job, results.RequestJob) else job)
         return real(own, job)
 
-    monkeypatch.setattr(results.Timer, "__call__", stopping)
+    monkeypatch.setattr(results.JobWorker, "__call__", stopping)
     with pytest.raises(KeyboardInterrupt) as stopped:
         found(*SMALL, kept=ResultCache(tmp_path))
     [told] = stopped.value.cause.__notes__
@@ -205,7 +205,7 @@ def test_a_plan_beside_is_ranked_with_those_found():
 
 
 def test_a_reason_names_the_part_whose_difference_is_largest():
-    planned = found(replace(SMALL[0], best=12), SMALL[1])
+    planned = found(replace(SMALL[0], top=12), SMALL[1])
     first = planned.rows[0]
     for row in planned.rows[1:]:
         own, other = parts_s(row), parts_s(first)
@@ -217,7 +217,7 @@ def test_a_reason_names_the_part_whose_difference_is_largest():
 
 
 def test_the_front_has_no_plan_that_another_beats_in_both():
-    planned = found(replace(SMALL[0], best=12), SMALL[1])
+    planned = found(replace(SMALL[0], top=12), SMALL[1])
     front = [(row.peak_memory_bytes, row.mfu) for row in planned.front]
     assert front == sorted(front)
     for memory, mfu in planned.seen:
@@ -257,25 +257,25 @@ def test_a_search_goes_on_beside_one_that_has_the_file_of_results(tmp_path, monk
 
 def test_a_search_of_too_many_steps_ends_and_says_what_it_did_not_decide(monkeypatch):
     """One process and two end with the same table, and the least bound that was not decided is told."""
-    request, line = replace(SMALL[0], best=12), SMALL[1]
+    request, line = replace(SMALL[0], top=12), SMALL[1]
     whole = found(request, line)
     assert (whole.decided["undecided"], whole.least_s, whole.ended) == (0, None, PROVED)
-    monkeypatch.setattr(search, "MOST", search.MOST._replace(steps=12))
+    monkeypatch.setattr(search, "MOST_WORK", search.MOST_WORK._replace(steps=12))
     ended = limited(request, line)
     decided = ended.decided
     assert sum(decided.values()) == sum(whole.decided.values())
-    assert (decided["composed"], decided["undecided"] > 0, ended.ended) == (12, True, WORKED)
+    assert (decided["composed"], decided["undecided"] > 0, ended.ended) == (12, True, OUT_OF_WORK)
     assert f"\nnot decided     {decided['undecided']:,} candidates, none of which takes less than " in plans_report(ended)
     assert "not decided" not in plans_report(whole)
     assert 0 < ended.least_s <= ended.rows[-1].step_time_s
-    assert {row.plan for row in ended.rows} <= {row.plan for row in found(replace(request, best=10**6), line).rows}
+    assert {row.plan for row in ended.rows} <= {row.plan for row in found(replace(request, top=10**6), line).rows}
 
 
 @pytest.mark.parametrize(("most", "few"), [("requests", 3), ("plans", 10)])
 def test_a_search_of_pytorchs_plans_leaves_those_that_would_take_too_long_to_bound(monkeypatch, most, few):
-    request, line = asked("llama-tiny", 2, 2, 64, "pytorch", best=2), "servers:nodes=2,gpus=2"
+    request, line = asked("llama-tiny", 2, 2, 64, "pytorch", top=2), "servers:nodes=2,gpus=2"
     whole = found(request, line)
-    monkeypatch.setattr(search, "MOST", search.MOST._replace(**{most: few}))
+    monkeypatch.setattr(search, "MOST_WORK", search.MOST_WORK._replace(**{most: few}))
     ended = limited(request, line)
     assert ended.decided["undecided"] > 0
     assert sum(ended.decided.values()) == sum(whole.decided.values())
@@ -284,17 +284,17 @@ def test_a_search_of_pytorchs_plans_leaves_those_that_would_take_too_long_to_bou
 
 
 def test_a_search_of_too_many_requests_goes_on_without_their_times(monkeypatch):
-    request, line, asked_for, real = replace(SMALL[0], best=3), SMALL[1], [], results.Timer.__call__
+    request, line, asked_for, real = replace(SMALL[0], top=3), SMALL[1], [], results.JobWorker.__call__
 
     def noting(own, job):
         asked_for.extend([job] if isinstance(job, results.RequestJob) else [])
         return real(own, job)
 
-    monkeypatch.setattr(results.Timer, "__call__", noting)
+    monkeypatch.setattr(results.JobWorker, "__call__", noting)
     whole = found(request, line, kept=ResultCache(None))
     assert len(asked_for) > 3
     asked_for.clear()
-    monkeypatch.setattr(search, "MOST", search.MOST._replace(requests=3))
+    monkeypatch.setattr(search, "MOST_WORK", search.MOST_WORK._replace(requests=3))
     few = found(replace(request, prove_all=False), line, kept=ResultCache(None))
     assert len(asked_for) == 3
     assert table(few) == table(whole)
@@ -310,13 +310,15 @@ def limited(request, line):
 
 def test_bounds_that_are_too_high_are_seen(monkeypatch):
     """Were candidates dropped whose bounds are not above the last of the table, the search would differ."""
-    request, line = replace(SMALL[0], best=2), SMALL[1]
-    anywhere, nearer, right = CandidateBounds.anywhere_s, CandidateBounds.nearer, exhaustive(*SMALL)[:2]
+    request, line = replace(SMALL[0], top=2), SMALL[1]
+    anywhere, nearer, right = CandidateBounds.anywhere_s, CandidateBounds.tighter, exhaustive(*SMALL)[:2]
     monkeypatch.setattr("emu.study.planning.search.frontier._TOGETHER", 1)
     assert table(found(request, line)) == right
     with monkeypatch.context() as wrong:
         wrong.setattr(CandidateBounds, "anywhere_s", lambda self, plan: [1 / each for each in anywhere(self, plan)])
         assert table(found(request, line)) != right
     with monkeypatch.context() as wrong:
-        wrong.setattr(CandidateBounds, "nearer", lambda *args: [(1 / least_s, is_final) for least_s, is_final in nearer(*args)])
+        wrong.setattr(
+            CandidateBounds, "tighter", lambda *args: [(1 / least_s, is_final) for least_s, is_final in nearer(*args)]
+        )
         assert table(found(request, line)) != right

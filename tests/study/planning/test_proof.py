@@ -2,6 +2,7 @@
 
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -11,38 +12,38 @@ from emu.study.planning.find import InterruptedSearch
 from emu.study.planning.search import results, search
 from emu.study.planning.search.ladder import BoundLadder
 from emu.study.planning.search.results import QUICK, ResultCache, SearchState, StepJob
-from emu.study.planning.search.row import INTERRUPTED, PROVED, WORKED
+from emu.study.planning.search.row import INTERRUPTED, OUT_OF_WORK, PROVED
 from emu.study.planning.search.search import Search, Work
 from launch.show.html.plan_page import _search_sentences, _table
 from launch.show.text.estimate_table import PROOF, plans_report, proof_text
 from tests.study.planning.spaces import H100, asked, enumerated, found, step_s, table
 
 MANY = 10**6
-SMALL = (replace(asked("llama-tiny", 2, 2, 64, by=("auto",), best=12), prove_all=False), "ub-mesh:board")
-PYTORCH = (replace(asked("llama-tiny", 2, 1, 64, "pytorch", best=12), prove_all=False), "servers:nodes=2,gpus=2")
+SMALL = (replace(asked("llama-tiny", 2, 2, 64, by=("auto",), top=12), prove_all=False), "ub-mesh:board")
+PYTORCH = (replace(asked("llama-tiny", 2, 1, 64, "pytorch", top=12), prove_all=False), "servers:nodes=2,gpus=2")
 
 
 @pytest.fixture
 def steps(monkeypatch):
     """The candidates whose steps have been timed."""
-    timed, real = [], results.Timer.__call__
+    timed, real = [], results.JobWorker.__call__
 
     def noting(own, job):
-        timed.extend([job.candidate] if isinstance(job, StepJob) and job.how == QUICK else [])
+        timed.extend([job.candidate] if isinstance(job, StepJob) and job.effort == QUICK else [])
         return real(own, job)
 
-    monkeypatch.setattr(results.Timer, "__call__", noting)
+    monkeypatch.setattr(results.JobWorker, "__call__", noting)
     return timed
 
 
 @pytest.mark.parametrize(("request_", "line"), [SMALL, PYTORCH])
 def test_what_may_come_before_a_row_is_below_every_plan_that_was_not_timed(request_, line, steps, monkeypatch):
     """Every candidate is timed by other code; one process and two say the same."""
-    monkeypatch.setattr(search, "AFTER_FIRST", Work(1, MANY, MANY))
+    monkeypatch.setattr(search, "MOST_AFTER_FIRST", Work(1, MANY, MANY))
     planned = found(request_, line, kept=ResultCache(None))
     left_s = min(step_s(request_, each, line, composed=True) for each in enumerated(request_) if each not in steps)
-    assert planned.ended == WORKED
-    assert 0 <= len(steps) - planned.timed < request_.best, "only promising plans may be timed in vain"
+    assert planned.ended == OUT_OF_WORK
+    assert 0 <= len(steps) - planned.timed < request_.top, "only promising plans may be timed in vain"
     proved = [row.least_untimed_s is None for row in planned.rows]
     assert proved == sorted(proved, reverse=True)
     assert 1 <= sum(proved) < len(proved)
@@ -56,16 +57,16 @@ def test_what_may_come_before_a_row_is_below_every_plan_that_was_not_timed(reque
 def test_the_first_is_proved_by_as_much_work_as_if_it_alone_were_wanted_and_the_rest_is_a_count(monkeypatch):
     """Promising plans fill the table first; those that did not have to be timed are work, too."""
     request, line = PYTORCH
-    alone = found(replace(request, best=1), line)
+    alone = found(replace(request, top=1), line)
     assert (alone.ended, alone.rows[0].least_untimed_s) == (PROVED, None)
     timed = {}
     for most in (0, 3, 5):
-        monkeypatch.setattr(search, "AFTER_FIRST", Work(most, MANY, MANY))
+        monkeypatch.setattr(search, "MOST_AFTER_FIRST", Work(most, MANY, MANY))
         planned = found(request, line)
         timed[most] = planned.timed
         assert planned.rows[0] == alone.rows[0]
-        assert (planned.ended, planned.least_s is None) == (WORKED, False)
-    assert alone.timed <= timed[0] <= alone.timed + request.best
+        assert (planned.ended, planned.least_s is None) == (OUT_OF_WORK, False)
+    assert alone.timed <= timed[0] <= alone.timed + request.top
     assert timed[0] < timed[3] <= timed[0] + 3
     assert timed[5] == timed[3] + 2
     every = found(replace(request, prove_all=True), line)
@@ -75,24 +76,24 @@ def test_the_first_is_proved_by_as_much_work_as_if_it_alone_were_wanted_and_the_
 
 @pytest.mark.parametrize("kind", ["requests", "plans"])
 def test_requests_and_passes_count_as_work_too(kind, monkeypatch):
-    monkeypatch.setattr(search, "AFTER_FIRST", Work(MANY, MANY, MANY)._replace(**{kind: 0}))
+    monkeypatch.setattr(search, "MOST_AFTER_FIRST", Work(MANY, MANY, MANY)._replace(**{kind: 0}))
     planned = found(*SMALL)
-    assert planned.ended == WORKED
+    assert planned.ended == OUT_OF_WORK
     assert planned.rows[0].least_untimed_s is None
 
 
 def test_a_step_in_full_that_takes_longer_than_composed_is_proved_too(monkeypatch):
     """The search goes on until nothing is left below the time that the table has."""
     request, line = SMALL
-    first, real, slower = found(replace(request, best=1), line), results.Timer.__call__, 1.3
+    first, real, slower = found(replace(request, top=1), line), results.JobWorker.__call__, 1.3
 
     def slow(own, job):
         done = real(own, job)
-        in_full = isinstance(job, StepJob) and job.how == results.FULL
+        in_full = isinstance(job, StepJob) and job.effort == results.FULL
         return done | {"step_time_s": slower * done["step_time_s"]} if in_full else done
 
-    monkeypatch.setattr(results.Timer, "__call__", slow)
-    planned = found(replace(request, best=1), line, kept=ResultCache(None))
+    monkeypatch.setattr(results.JobWorker, "__call__", slow)
+    planned = found(replace(request, top=1), line, kept=ResultCache(None))
     assert (planned.ended, planned.rows[0].least_untimed_s) == (PROVED, None)
     assert planned.rows[0].step_time_s == slower * first.rows[0].step_time_s
     assert planned.timed > first.timed
@@ -102,7 +103,7 @@ class Signal:
     """A signal that comes at the `after`-th job, or when the search begins to look."""
 
     def __init__(self, monkeypatch):
-        self._patch, self._jobs, self._look = monkeypatch, results.Timer.__call__, BoundLadder.climb
+        self._patch, self._jobs, self._look = monkeypatch, results.JobWorker.__call__, BoundLadder.climb
 
     def at_job(self, after):
         came = []
@@ -113,7 +114,7 @@ class Signal:
                 raise KeyboardInterrupt
             return self._jobs(own, job)
 
-        self._patch.setattr(results.Timer, "__call__", stopping)
+        self._patch.setattr(results.JobWorker, "__call__", stopping)
         self._patch.setattr(BoundLadder, "climb", self._look)
 
     def at_first_look(self):
@@ -123,7 +124,7 @@ class Signal:
         self._patch.setattr(BoundLadder, "climb", stopping)
 
     def never(self):
-        self._patch.setattr(results.Timer, "__call__", self._jobs)
+        self._patch.setattr(results.JobWorker, "__call__", self._jobs)
         self._patch.setattr(BoundLadder, "climb", self._look)
 
 
@@ -192,7 +193,7 @@ def test_what_is_kept_of_a_search_whose_steps_are_lost_is_not_believed(tmp_path,
 
 
 def test_every_row_says_whether_it_is_proved_and_the_words_are_explained_once(monkeypatch):
-    monkeypatch.setattr(search, "AFTER_FIRST", Work(1, MANY, MANY))
+    monkeypatch.setattr(search, "MOST_AFTER_FIRST", Work(1, MANY, MANY))
     planned = found(*SMALL)
     text = plans_report(planned)
     assert text.count(PROOF) == 1
@@ -228,20 +229,29 @@ def test_progress_tells_the_best_each_time_that_it_improves_and_when_it_is_prove
 
 def test_a_best_plan_is_known_before_a_request_is_timed(monkeypatch):
     """Then the best is told, and plans above it need no requests."""
-    jobs, real = [], results.Timer.__call__
+    jobs, real = [], results.JobWorker.__call__
 
     def noting(own, job):
         jobs.append(type(job))
         return real(own, job)
 
-    monkeypatch.setattr(results.Timer, "__call__", noting)
+    monkeypatch.setattr(results.JobWorker, "__call__", noting)
     request, line = PYTORCH
-    first = found(replace(request, best=1), line, kept=ResultCache(None))
+    first = found(replace(request, top=1), line, kept=ResultCache(None))
     early, every = jobs.index(results.RequestJob) if results.RequestJob in jobs else len(jobs), len(jobs)
     assert 1 <= early <= 2 * search._AHEAD
     jobs.clear()
-    monkeypatch.setattr(Search, "_tries", lambda _: False)
-    late = found(replace(request, best=1), line, kept=ResultCache(None))
+    monkeypatch.setattr(Search, "_is_time_to_try", lambda _: False)
+    late = found(replace(request, top=1), line, kept=ResultCache(None))
     assert jobs[0] is results.RequestJob
     assert table(late) == table(first)
     assert every <= len(jobs) + 2 * search._AHEAD
+
+
+def test_the_page_of_training_says_where_a_search_ends():
+    page = " ".join((Path(__file__).parents[3] / "docs" / "training.md").read_text().split())
+    first, after = search.MOST_WORK, search.MOST_AFTER_FIRST
+    assert f"after {first.steps:,} steps, {first.requests:,} requests or {first.plans:,} plans" in page
+    assert (
+        f"composed {after.steps} more steps, timed {after.requests:,} more requests or generated {after.plans:,} more" in page
+    )

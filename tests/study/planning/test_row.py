@@ -103,7 +103,7 @@ def candidate(words, topology=0, axes=("dp",)):
 
 
 def state(kept, told):
-    return SearchState(kept, "search x", lambda job: f"{job.how} {job.candidate.words}", lambda *each: told.extend(each))
+    return SearchState(kept, "search x", lambda job: f"{job.effort} {job.candidate.tie_key}", lambda *each: told.extend(each))
 
 
 def test_a_search_tells_its_best_when_it_improves_and_when_it_is_proved():

@@ -55,6 +55,14 @@ def test_of_llama_405b_the_ends_of_128_stages_have_the_embedding_and_the_head_al
     assert found[1] == {(7, *[8] * 14, 7)}
 
 
+@pytest.mark.parametrize("npus", [12, 64])
+def test_plans_come_by_tp_then_cp_then_pp_the_smallest_first(npus):
+    space = Space(MODELS.find("llama3.1-405b"), Stack(find_software("megatron")), npus, npus, 2048, {"recompute": "none"})
+    axes = list(dict.fromkeys((plan.tp, plan.cp, plan.pp) for plan in space.plans()))
+    assert axes == sorted(axes)
+    assert min(len({sizes[i] for sizes in axes}) for i in range(3)) > 2
+
+
 def test_virtual_stages_that_are_given_are_the_only_ones():
     assert searched("llama3-70b", 4, "megatron", vp=5).keys() == {5}
 

@@ -5,11 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from emu.collective.algorithm import stored
-from emu.collective.operation import cut, operation
+from emu.collective.algorithm import compact_schedule
+from emu.collective.operation import divide_blocks, operation
 from emu.collective.schedule import MAX_ROWS, RowsError, Schedule, Sends
 from emu.errors import InputError
 from emu.fabric.lowering.classes import invariant
+from emu.fabric.packet_fabric import packet_fabric
+from emu.study.packet_timing import time_packets
 from emu.study.timing import CollectiveJob, even_counts, spread_collective, time_bound, time_collective
 from emu.topology.catalogue import build_topology
 from emu.topology.placement import place
@@ -30,7 +32,7 @@ NAMES = (
 @pytest.mark.parametrize("count", [8**2 * 100, 12345])
 def test_all_rows_take_as_long_and_carry_as_much(line, name, count):
     topology, (asked, algorithm) = build_topology(line), name.split("/")
-    op, plan = operation(asked, 8), stored(asked, algorithm, 8, 0, (2, 4))
+    op, plan = operation(asked, 8), compact_schedule(asked, algorithm, 8, 0, (2, 4))
     job = (count, 4, topology, place(topology, 8))
     by_rank_0, by_all = (time_collective(CollectiveJob(op, each, *job)).end_s for each in (plan, plan.expand()))
     assert by_rank_0 == by_all
@@ -41,7 +43,7 @@ def test_all_rows_take_as_long_and_carry_as_much(line, name, count):
 def test_more_rows_than_are_ever_stored_are_timed():
     n, count = 8192, 8192 * 250
     topology = build_topology("torus:dims=128x64,bandwidth=50GB/s,latency=500ns")
-    op, plan = operation("all_to_all", n), stored("all_to_all", "at-once", n)
+    op, plan = operation("all_to_all", n), compact_schedule("all_to_all", "at-once", n)
     job = CollectiveJob(op, plan, count, 4, topology, place(topology, n))
     assert plan.n_rows * n > MAX_ROWS
     timeline = time_collective(job)
@@ -56,7 +58,7 @@ def test_more_rows_than_are_ever_stored_are_timed():
 def large(count, **more):
     """A ring of so many ranks that not every row can be stored."""
     n, topology = 8192, build_topology("switch:n=8192,bandwidth=50GB/s,latency=1us")
-    plan = stored("all_reduce", "ring", n)
+    plan = compact_schedule("all_reduce", "ring", n)
     assert plan.n_rows * n > MAX_ROWS
     return CollectiveJob(
         operation("all_reduce", n), plan, count, 4, replace(topology, **more), place(topology, n), name="all_reduce ring"
@@ -94,16 +96,18 @@ def test_an_overhead_switches_that_turn_and_perturbed_starts_are_said_to_need_ev
         RowsError, match=r"perturbed starts are not symmetric, .* 134201344 rows .*; leave the perturbations out"
     ):
         spread_collective(large(8192), 2)
+    with pytest.raises(RowsError, match=r"packets of every rank are simulated, .* 134201344 rows .*; leave the packets out"):
+        time_packets(large(8192), packet_fabric("packets"))
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("count", [1, 7, 64, 1000, 12345])
 def test_the_nearest_even_sizes_are_the_nearest_that_translations_keep(name, count):
     asked, algorithm = name.split("/")
-    op, plan = operation(asked, 8), stored(asked, algorithm, 8, 0, (2, 4))
+    op, plan = operation(asked, 8), compact_schedule(asked, algorithm, 8, 0, (2, 4))
 
     def even(elements):
-        return invariant(cut(op.block_counts(elements), plan.n_slots, plan.shares).count, plan.translations)
+        return invariant(divide_blocks(op.block_counts(elements), plan.n_slots, plan.shares).count, plan.translations)
 
     below = next((c for c in range(count, 0, -1) if even(c)), None)
     above = next(c for c in range(count + 1, count + 10**4) if even(c))
@@ -118,7 +122,7 @@ def test_a_block_is_cut_as_often_as_translations_tell_its_parts_apart(parts, sha
     assert found
     for elements in found:
         assert abs(elements - count) <= (sum(shares) or parts)
-        assert invariant(cut(op.block_counts(elements), parts, shares).count, plan.translations)
+        assert invariant(divide_blocks(op.block_counts(elements), parts, shares).count, plan.translations)
 
 
 def test_slots_that_no_size_makes_even_have_no_nearest(monkeypatch):
@@ -132,13 +136,13 @@ def test_slots_that_no_size_makes_even_have_no_nearest(monkeypatch):
 
 def test_rows_that_fit_are_timed_whatever_the_size():
     topology = build_topology(LINES[1])
-    op, plan = operation("all_reduce", 8), stored("all_reduce", "ring", 8)
+    op, plan = operation("all_reduce", 8), compact_schedule("all_reduce", "ring", 8)
     assert time_collective(CollectiveJob(op, plan, 12345, 4, topology, place(topology, 8))).end_s > 0
 
 
 def test_the_message_that_ends_beyond_the_clock_is_named_with_its_algorithm_or_its_operation():
     topology = build_topology("switch:n=8,bandwidth=1B/s,latency=1us")
-    job = operation("all_reduce", 8), stored("all_reduce", "ring", 8), 2**20, 4, topology, place(topology, 8)
+    job = operation("all_reduce", 8), compact_schedule("all_reduce", "ring", 8), 2**20, 4, topology, place(topology, 8)
     said = (
         r": the message from rank 0 to rank 1 in round 0 \(row 0 of rank 0's\) starts at 0 s, takes 512 KiB over links of 1 B/s"
     )
@@ -157,7 +161,7 @@ def test_perturbed_messages_are_named_too():
 
 def test_perturbed_messages_have_their_overhead_and_where_it_keeps_them_apart_nothing_is_chaotic():
     topology = build_topology("fat-tree:radix=6,tiers=3")
-    op, plan = operation("all_to_all", 54), stored("all_to_all", "pairwise", 54)
+    op, plan = operation("all_to_all", 54), compact_schedule("all_to_all", "pairwise", 54)
     job = CollectiveJob(op, plan, 54 * 1024, 4, topology, place(topology, 54))
     assert spread_collective(job, 2) is not None
     assert spread_collective(job._replace(send_overhead_fs=10**10), 2) is None

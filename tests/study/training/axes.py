@@ -6,7 +6,7 @@ from pathlib import Path
 from emu.errors import InputError
 from emu.model.model import Model, find_model
 from emu.model.plan.plan import Plan
-from emu.model.plan.plan_checks import check_fits, check_runs
+from emu.model.plan.plan_checks import check_fits_model, check_runs
 from emu.model.plan.plan_text import parse_plan
 from tests.covering import Chosen, completed, covering, ordered, pairs, singles
 
@@ -56,7 +56,7 @@ def refusal(chosen: Chosen, model: Model | None = None) -> str:
     """Return what the product says against a combination, of another model if one is given; nothing where it takes it."""
     try:
         plan, found = plan_of(chosen), model or _found(word_of(chosen))
-        check_fits(plan, found)
+        check_fits_model(plan, found)
         check_runs(plan, found)
     except InputError as error:
         return str(error)

@@ -53,6 +53,9 @@ def test_a_step_takes_another_time_where_tensor_parallelism_is_far_apart():
     near = EstimateRequest("llama-tiny", parse_plan("tp=4,dp=2", global_batch=8, seq=64), algorithms=("auto",))
     found, far = (estimate(each, topology, H100) for each in (near, replace(near, axes=("dp", "tp"))))
     assert (found.axes, far.axes) == ("tp,dp", "dp,tp")
+    assert sum("in the topology's own order" in line for line in found.assumptions) == 1
+    [told] = [line for line in far.assumptions if " sit on " in line]
+    assert told.endswith("in the order of the axes: neighbouring NPUs have the ranks of dp, then tp")
     assert far.exposed_comm_by_axis_s["tp"] > 1.2 * found.exposed_comm_by_axis_s["tp"]
 
 

@@ -46,12 +46,12 @@ def timed(words, trace=None, topology=SERVERS):
 def test_a_word_for_an_axis_counts_more_than_one_for_all_in_any_order():
     for words in (("all_gather=bruck", "dp.all_gather=direct"), ("dp.all_gather=direct", "all_gather=bruck")):
         choice = Choice.parse(words)
-        by_axis = [choice.served(GATHERED._replace(axis=axis)).algorithm for axis in ("dp", "tp", "")]
+        by_axis = [choice.algorithm_for(GATHERED._replace(axis=axis)).algorithm for axis in ("dp", "tp", "")]
         assert by_axis == ["direct", "bruck", "bruck"]
 
 
 def test_auto_for_an_axis_beside_a_name_for_all_and_a_name_for_an_axis_beside_auto():
-    best = choice_on(BOARD, ("auto",), "float32").served(GATHERED)
+    best = choice_on(BOARD, ("auto",), "float32").algorithm_for(GATHERED)
     assert best.algorithm not in ("bruck", "ring")
     for words, on_dp, on_tp in (
         (("all_gather=bruck", "dp.all_gather=auto"), best, AlgorithmOnDims("bruck")),
@@ -60,7 +60,7 @@ def test_auto_for_an_axis_beside_a_name_for_all_and_a_name_for_an_axis_beside_au
         (("dp.all_gather=auto",), best, AlgorithmOnDims("ring")),
     ):
         choice = choice_on(BOARD, words, "float32")
-        assert [choice.served(GATHERED._replace(axis=axis)) for axis in ("dp", "tp")] == [on_dp, on_tp], words
+        assert [choice.algorithm_for(GATHERED._replace(axis=axis)) for axis in ("dp", "tp")] == [on_dp, on_tp], words
 
 
 def test_only_the_requests_of_its_axis_are_served_by_it_in_the_whole_graph_and_composed():
@@ -87,9 +87,9 @@ def test_a_trace_is_served_again_as_it_was_by_words_for_an_axis_and_so_is_one_th
     older = [[*each.request[:-1], str(each.by)] for each in asked]
     kept = replace(noted, meta=tuple((k, v if k != "requests" else json.dumps(older)) for k, v in noted.meta))
     for each in asked:
-        assert choice_of(kept).served(each.request) == each.by
+        assert choice_of(kept).algorithm_for(each.request) == each.by
     other = choice_for(noted, ("all_gather=direct",), SERVERS, "float32")
-    assert {other.served(each.request).algorithm for each in asked} == {"direct"}
+    assert {other.algorithm_for(each.request).algorithm for each in asked} == {"direct"}
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_a_search_serves_an_axis_by_its_word_where_a_plan_has_it_and_no_step_is_
         Stack(MEGATRON),
         ("auto", "dp.all_gather=bruck"),
         "sharding=zero1,recompute=none",
-        best=10,
+        top=10,
     )
     named = find_plans(request, [SERVERS], H100, ResultCache(None))
     gathers = [row for row in named.rows if "dp=" in row.plan and "cp=" not in row.plan]
@@ -163,7 +163,7 @@ def test_switches_that_the_library_lets_add_serve_a_word_in_an_estimate_and_in_a
     with pytest.raises(InputError, match=r"groups of 4 ranks of .* can have, got 'in-switch'"):
         estimate(replace(request, stack=Stack(MEGATRON)), SERVERS, H100)
     assert "in-switch" in str(estimate(request, SERVERS, H100).algorithms["all_reduce"])
-    asked = PlanRequest("llama-tiny", 16, 4, 64, request.stack, words, "tp=4,sp=off,pp=1,sharding=zero1,recompute=none", best=2)
+    asked = PlanRequest("llama-tiny", 16, 4, 64, request.stack, words, "tp=4,sp=off,pp=1,sharding=zero1,recompute=none", top=2)
     found = find_plans(asked, [SERVERS], H100, ResultCache(None))
     assert all("in-switch" in str(row.algorithms["all_reduce"]) for row in found.rows)
     assert found.rows

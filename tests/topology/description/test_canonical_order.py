@@ -106,8 +106,8 @@ def test_toml_in_any_order_is_one_machine_with_its_own_names(tmp_path):
         found.append(build_topology(str(path)))
     assert all(columns(other) == columns(found[0]) for other in found)
     names = [*(f"gpu.{i}" for i in range(8)), *(f"leaf.{i}" for i in range(4)), *(f"spine.{i}" for i in range(3))]
-    assert [found[0].call(node) for node in range(15)] == names
-    assert all([other.call(node) for node in range(15)] == names for other in found)
+    assert [found[0].node_name(node) for node in range(15)] == names
+    assert all([other.node_name(node) for node in range(15)] == names for other in found)
     assert found[0].tiers == ("gpu to leaf", "leaf to spine")
 
 
@@ -116,7 +116,7 @@ def test_npus_that_are_called_by_numbers_have_these_numbers():
     graph.add_nodes_from([2, 0, "hub", 1], kind="npu")
     graph.nodes["hub"]["kind"] = "switch"
     graph.add_edges_from(("hub", npu) for npu in range(3))
-    assert [emu.topology_of(graph).call(node) for node in range(4)] == ["0", "1", "2", "hub"]
+    assert [emu.topology_of(graph).node_name(node) for node in range(4)] == ["0", "1", "2", "hub"]
 
 
 def test_what_is_left_in_the_order_of_the_file_is_said(monkeypatch):

@@ -72,7 +72,7 @@ def test_links_and_routes_are_equal_three_ways(three):
 
 def test_nodes_are_called_as_the_file_calls_them(three):
     servers, rails = ([f"{kind}{i}" for i in range(count)] for kind, count in (("server", 3), ("rail", 4)))
-    toml, *others = ([topology.call(node) for node in range(20)] for topology in three)
+    toml, *others = ([topology.node_name(node) for node in range(20)] for topology in three)
     groups = {"gpu": 12, "server": 3, "rail": 4, "core": 1}
     assert toml == [f"{group}.{i}" for group, size in groups.items() for i in range(size)]
     assert others == [[*map(str, range(12)), *servers, *rails, "core"]] * 2

@@ -50,7 +50,7 @@ def _over(topology, keys=64):
     src, dst = (np.repeat(end, keys) for end in np.array(list(itertools.permutations(range(n), 2))).T)
     routes = topology.routes(src, dst, np.tile(np.arange(keys), n * (n - 1)))
     node, count = np.unique(topology.links.dst[routes.link], return_counts=True)
-    return {topology.call(int(one)): int(many) for one, many in zip(node, count, strict=True) if one >= n}
+    return {topology.node_name(int(one)): int(many) for one, many in zip(node, count, strict=True) if one >= n}
 
 
 def test_neighbours_on_a_fast_switch_and_a_slow_one_take_as_long_as_on_the_fast_one_alone(built):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from emu.model.stack.stack import Stack
-from emu.study.training.composed.software_costs import topology_under
+from emu.study.training.composed.software_costs import costed_topology
 from emu.topology.catalogue import build_topology
 from emu.topology.facts.hosts import hosts_of
 
@@ -42,7 +42,7 @@ def test_npus_that_keep_the_fastest_of_their_ports_stay_joined_in_servers(
 def test_a_stack_that_takes_a_share_of_the_bandwidth_leaves_servers_and_wires_as_they_are() -> None:
     """So 0.3 of NVLink, which is then slower than the NIC, makes no other servers."""
     topology = build_topology("servers:nodes=2,gpus=2")
-    under = topology_under(Stack(bandwidth=(0.05, 0.95)), topology)
+    under = costed_topology(Stack(bandwidth=(0.05, 0.95)), topology)
     assert under.links.bandwidth_Bps[0] < under.links.bandwidth_Bps[-1]
     for name in ("of", "within_Bps", "between_Bps"):
         assert getattr(hosts_of(under), name)[:4] == pytest.approx(getattr(hosts_of(topology), name)[:4])

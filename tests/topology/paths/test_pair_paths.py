@@ -53,8 +53,8 @@ def _on_a_fast_and_a_slow_switch(**of_slow):
 def test_a_slower_way_as_short_is_told_and_a_dearer_one_is_not():
     topology = _on_a_fast_and_a_slow_switch()
     fast, slow = paths_between(topology, 0, 2)
-    assert ([topology.call(n) for n in fast.nodes], len(fast.channels)) == (["0", "fast", "2"], CHANNELS_ASKED)
-    assert ([topology.call(n) for n in slow.nodes], slow.channels) == (["0", "slow", "2"], ())
+    assert ([topology.node_name(n) for n in fast.nodes], len(fast.channels)) == (["0", "fast", "2"], CHANNELS_ASKED)
+    assert ([topology.node_name(n) for n in slow.nodes], slow.channels) == (["0", "slow", "2"], ())
     assert len(paths_between(_on_a_fast_and_a_slow_switch(cost=2), 0, 2)) == 1
 
 

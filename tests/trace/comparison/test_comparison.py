@@ -25,7 +25,7 @@ def recorded(words):
     """The steady step alone of a tiny model trained by a plan."""
     plan = parse_plan(words, global_batch=4, seq=8)
     program = Program(TWO_LAYERS, plan, read_text(), 4, 0, 1e-3)
-    _, trace = LocalCluster().record(plan.world, Choice.parse(()), program)
+    _, trace = LocalCluster().run_traced(plan.world, Choice.parse(()), program)
     step = equal_steps(trace)[0][-1]
     return replace(trace, events=tuple(chosen(e, np.flatnonzero(e.step == step)) for e in trace.events))
 
@@ -142,6 +142,10 @@ def test_the_first_difference_is_told_with_its_event_and_both_values(words):
     found = compare(one, other)
     assert (found.first.rank, found.first.event, found.differing_ranks) == (0, 3, 2)
     assert "bytes 64, but 68" in found.first.what
+    fewer = trace_of(words.events(*rows[:3]))
+    assert (compare(one, fewer).first.event, compare(fewer, one).first.event) == (3, -1)
+    assert compare(one, fewer).first.what.endswith("requests: 2, but 1 in the second")
+    assert compare(fewer, one).first.what.endswith("requests: 1, but 2 in the second")
     assert found.by_axis["world"].bytes == (2 * (32 + 64), 2 * (32 + 68))
     early = compare(one, trace_of(words.events(rows[0], rows[1], {**rows[2], "waits": ()}, rows[3])))
     assert early.first.event == 2
@@ -196,6 +200,20 @@ def test_groups_are_told_apart_by_axis_and_ranks(words):
     one = trace_of(words.events(words.collective(8)))
     for group in (Group("dp", (0, 1)), Group("world", (1, 0))):
         assert "group" in compare(one, replace(one, groups=(group,))).first.what
+
+
+def test_the_numbers_of_collectives_count_from_the_first_of_their_group_and_those_of_messages_not_at_all(words):
+    """Another recording has had more collectives before the step, and numbers its messages otherwise."""
+
+    def of(*collectives, message=0):
+        rows = [words.collective(8, instance=number) for number in collectives]
+        sent = words.send(4, 1, instance=message)
+        return trace_of(words.events(*rows, sent), words.events(*rows, words.recv(4, 0, instance=message)), role_of_rank=(0, 1))
+
+    assert compare(of(0, 1), of(7, 8)).equal
+    assert compare(of(0, 1), of(0, 1, message=5)).equal
+    assert not compare(of(0, 1), of(1, 0)).equal
+    assert not compare(of(3, 4), of(3, 5)).equal
 
 
 def test_traces_of_other_worlds_or_without_a_step_are_refused(words):

@@ -63,6 +63,8 @@ def test_a_device_times_what_it_knows_and_keeps_the_rest(shaped):
     assert rows["gemm_bf16_128x128"].device_s < 10e-6
     assert rows["gemm_bf16_128x128"].work == "product 1 x 512 x 1024 x 256"
     assert on_h100.step_time_s < as_measured.step_time_s
+    totals = [each.total_s for each in on_h100.kernels]
+    assert totals == sorted(totals, reverse=True)
     assert "2 of 8 kernels last as they were measured" in emu.replay(shaped, topology=FAST, device="h100").text()
 
 

@@ -1,6 +1,7 @@
 """Profiles of GPUs written by hand become events in order, and a step that is timed on a fabric."""
 
 import json
+import random
 import tracemalloc
 
 import numpy as np
@@ -137,6 +138,18 @@ def test_a_collective_waits_for_the_one_before_it_on_its_stream(tmp_path):
         *collective("broadcast", 16, 120, 10, 3, 10, 10, [0, 1]),
     ]
     assert "all_reduce" in waits_of(tmp_path, two)["broadcast"]
+
+
+def test_a_collective_and_kernels_on_its_own_stream_follow_one_another(tmp_path):
+    """A request does not occupy the stream of a trace, so that the order there must be said."""
+    one = [
+        step(1, 0, 900),
+        *kernel("copy", 1, 10, 5, 1, stream=NCCL),
+        *collective("allreduce", 14, 100, 10, 2, 10, 10, [0, 1]),
+        *kernel("scale", 16, 120, 10, 3, stream=NCCL),
+    ]
+    waits = waits_of(tmp_path, one)
+    assert (waits["all_reduce"], waits["scale"]) == ({"copy"}, {"all_reduce"})
 
 
 def test_kernels_of_a_graph_wait_for_those_that_ended_while_their_stream_stood_still(tmp_path):
@@ -276,6 +289,28 @@ def test_one_kernel_sends_several_messages(tmp_path):
     assert emu.replay(tmp_path, topology=FAST)[0].step_time_s == pytest.approx(40e-6 + 2e-6 + 202 / 400e9)  # over two links
 
 
+def test_messages_of_two_streams_belong_to_the_launches_that_follow_them_whatever_the_order_of_kernels(tmp_path):
+    """A host that launches on two streams: the kernel that was launched last runs first."""
+
+    def sent(ts, elements, launched, begins, correlation, stream):
+        told = {"Input Dims": [[[elements]], [], []], "Concrete Inputs": ["", "", "1", "0"]}
+        sizes = {"Collective name": "send", "In msg nelems": elements, "Out msg nelems": elements, "dtype": "BFloat16"}
+        return [
+            span("cpu_op", "c10d::send", ts, 4, HOST, **told),
+            span(
+                "cpu_op", "record_param_comms", ts + 1, 2, HOST, **sizes, **{"Process Group Ranks": "[0, 1]", "Group size": 2}
+            ),
+            *kernel("ncclDevKernel_SendRecv", launched, begins, 40, correlation, stream),
+        ]
+
+    events = [step(1, 0, 900), *sent(5, 100, 20, 300, 1, NCCL), *sent(25, 200, 40, 60, 2, NCCL + 1)]
+    for order in (events, events[::-1]):
+        write(tmp_path, "rank0.json", profile_of(0, order))
+        write(tmp_path, "rank1.json", profile_of(1, [step(1, 0, 900), *collective("allreduce", 1, 2, 20, 1, 8, 8, [0, 1])]))
+        found = read_foreign(tmp_path).events[0]
+        assert [size for name, size in zip(found.name, found.bytes.tolist(), strict=True) if name == "send"] == [200, 400]
+
+
 def test_only_steps_that_every_rank_has_count(tmp_path):
     later = [step(6, 600, 300), *kernel("more", 610, 620, 5, 8)]
     write(tmp_path, "rank0.json", profile_of(0, [*step_of_ddp(), *later]))
@@ -283,6 +318,19 @@ def test_only_steps_that_every_rank_has_count(tmp_path):
     trace = read_foreign(tmp_path)
     assert all(len(events) == 4 for events in trace.events)
     assert reading_of(trace).left_out == {"in no step of all ranks": 1}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_order_of_events_in_the_file_changes_nothing(tmp_path, seed):
+    """Each rank of PyTorch writes its events by thread and by stream, not by time."""
+    events = [*step_of_ddp(), step(6, 600, 300), *kernel("more", 610, 620, 5, 8), *kernel("last", 611, 700, 50, 9, stream=9)]
+    shuffled = random.Random(seed).sample(events, len(events))
+    for folder, order in (("in time", events), ("in any order", shuffled)):
+        for rank in range(2):
+            write(tmp_path / folder, f"rank{rank}.json", profile_of(rank, order))
+    in_time, in_any_order = (read_foreign(tmp_path / folder) for folder in ("in time", "in any order"))
+    assert in_time.digest() == in_any_order.digest()
+    assert reading_of(in_time).step_times_s == reading_of(in_any_order).step_times_s == pytest.approx((160e-6, 580e-6))
 
 
 def test_a_trace_of_a_profile_keeps_its_times_in_a_file(tmp_path):

@@ -147,7 +147,7 @@ def test_computations_last_until_the_slowest_of_many_ranks_is_done(words, tmp_pa
     write_trace(TraceLayout(trace, Choice({"all_reduce": "ring"}), star_of(16), device, "float32"), tmp_path / name)
     back = read_foreign((tmp_path / name).parent if name.startswith("prof") else tmp_path / name)
     lasts = back.events[0].lasts_s[computes(back.events[0])][0]
-    assert lasts == pytest.approx(device.over(16).seconds(trace.events[0], "float32")[0], rel=0, abs=1e-6)
+    assert lasts == pytest.approx(device.for_ranks(16).seconds(trace.events[0], "float32")[0], rel=0, abs=1e-6)
     assert lasts > 1.01 * device.seconds(trace.events[0], "float32")[0]
 
 

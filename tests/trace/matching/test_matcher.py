@@ -7,7 +7,7 @@ import torch.distributed as dist
 from torch import nn
 
 from emu.backend.rank.record import Recording
-from emu.cluster.threads.threads import Threads
+from emu.cluster.threads.threads import ThreadRanks
 from emu.errors import InputError
 from emu.trace.matching.matcher import matched_calls
 from emu.trace.matching.role_requests import MESSAGE
@@ -35,7 +35,7 @@ def record(program):
         torch.optim.SGD(module.parameters()).step()
 
     recording = Recording(2)
-    Threads(2, recording=recording).run(step)
+    ThreadRanks(2, recording=recording).run(step)
     return recording.trace()
 
 

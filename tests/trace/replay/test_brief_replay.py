@@ -24,7 +24,7 @@ MESH = "ub-mesh:pod:dims=4x4x1x1"
 def both(trace, line, choice=None, device=DEVICE):
     """Assert that delays and single messages give equal times; return how many collectives are delays."""
     laying = TraceLayout(trace, Choice(choice or {}), build_topology(line), device, "float32")
-    whole = laying.build_graph(laying.domain())
+    whole = laying.build_graph(laying.job_orbits())
     expected = whole, replay_timeline(laying, whole)
     found = brief_replay(laying, worth=0)
     assert moments(*found) == moments(*expected)

@@ -149,6 +149,6 @@ def test_groups_of_one_axis_spread_alike_over_equal_paths(words):
     trace = trace_of(rows, role_of_rank=(0,) * 8, groups=groups, group_of=tuple(((r % 2 + r // 4 * 2),) for r in range(8)))
     found, _, topology = laid(trace, "ub-mesh:pod:dims=2x2x2x1")
     (piece,) = found.pieces
-    assert len(piece.alike) == 8
-    assert piece.is_quotient
+    assert len(piece.orbit) == 8
+    assert piece.uses_symmetry
     assert topology.symmetry is not None

@@ -16,7 +16,7 @@ from emu.model.stack.stack import Stack
 from emu.study.training.step.packet_step import by_packets, checked
 from emu.study.training.step.step import time_trace
 from emu.topology.catalogue import build_topology
-from emu.trace.replay.packet_replay import PacketReplay, route_keys
+from emu.trace.replay.packet_replay import PacketReplay, route_keys, schedules_in
 from emu.trace.replay.replay import TraceLayout
 from tests.trace.laid import DEVICE, MS_OF_FLOATS, trace_of
 
@@ -41,6 +41,20 @@ def test_messages_of_a_replay_have_the_keys_by_which_the_topology_routes_them() 
     assert np.array_equal(found.link, graph.hop_link)
     assert len(np.unique(keys[sent])) > 1
     assert not np.array_equal(TREE.routes(src[sent], dst[sent], 0 * keys[sent]).link, graph.hop_link)
+
+
+def test_each_message_between_ranks_is_of_one_of_the_schedules() -> None:
+    replayed = step_of(TREE, Choice.parse(("all_reduce=ring@2",))).build_graph(None)
+    src, _ = message_ends(replayed.graph, TREE.links)
+    owners, keys, numbers = np.zeros(replayed.graph.n_tasks, int), route_keys(replayed), list[int]()
+    for number, tasks, schedule in schedules_in(replayed):
+        assert replayed.pieces[number] is schedule
+        assert np.array_equal(keys[tasks], schedule.route_keys)
+        numbers.append(len(np.unique(schedule.route_keys)))
+        owners[tasks] += 1
+    assert max(numbers) > 1
+    assert set(owners[src >= 0].tolist()) == {1}
+    assert set(owners.tolist()) == {0, 1}
 
 
 def test_a_step_by_packets_computes_as_long_and_communicates_a_packet_a_hop_longer(words) -> None:

@@ -140,7 +140,7 @@ _EXAMPLES = ("", "dims=2x4,lane_rate=50Gb/s", "dims=3x2,latency=1us")
 
 
 class _Tier(NamedTuple):
-    """The switches of one kind in a rack, and the NPUs on each."""
+    """The switches of one kind in a rack: their number, and the NPUs that each is linked to."""
 
     part: str  # name in the bill
     npus: I64  # [switches, NPUs]
@@ -204,13 +204,13 @@ def _build(rack: _Rack) -> Topology:
         None,
         bill={tier.part: len(tier.npus) for tier in rack.tiers},
         dims=rack.dims,
-        assumptions=(*rates(lane), *_words(rack)),
+        assumptions=(*rates(lane), *_assumptions(rack)),
         tiers=(*(["X, NPUs of a board x4"] if rack.meshed else []), *(tier.cable for tier in rack.tiers)),
         relays=np.concatenate([np.full(n, rack.meshed), *(np.full(len(tier.npus), tier.carries) for tier in rack.tiers)]),
     )
 
 
-def _words(rack: _Rack) -> tuple[str, ...]:
+def _assumptions(rack: _Rack) -> tuple[str, ...]:
     """Return sentences on the assumptions of the topology."""
     idle = [tier.part for tier in rack.tiers if not tier.carries]
     return (

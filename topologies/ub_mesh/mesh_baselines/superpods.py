@@ -28,7 +28,7 @@ _SOURCE = f"{SOURCE}, 6.2 and Figures 16 and 17"
 
 
 class _RackKind(NamedTuple):
-    """The switches and lanes of one kind of rack."""
+    """One kind of rack of a SuperPod: its switches, and the lanes of its NPUs to them."""
 
     name: str
     hrs: int  # lanes of an NPU to the rack's HRS
@@ -111,14 +111,14 @@ def _build(kind: _RackKind, dims: tuple[int, ...], lane: Lane) -> Topology:
     per_rack = {"LRS": (kind.lrs // X4 * dims[4] or kind.cpu_lrs) * racks, "HRS": (kind.hrs // X4) * racks}
     per_rack["HRS"] += kind.hrs * rack // _TO_PODS * racks // HRS_LANES
     tiers = tuple(each.kind.removeprefix("link ") for each in laid.cables)
-    words = (*rates(lane), *_words(kind, dims))
+    words = (*rates(lane), *_assumptions(kind, dims))
     parts = {"NPU": n} | per_rack | {name: count for name, count in bill.items() if count}
     return Topology(
         kind.name, n, nodes, links, router, dims, parts, words, tiers, symmetry=partial(_shifts, dims, laid), relays=relays
     )
 
 
-def _words(kind: _RackKind, dims: tuple[int, ...]) -> tuple[str, ...]:
+def _assumptions(kind: _RackKind, dims: tuple[int, ...]) -> tuple[str, ...]:
     """Return sentences on the assumptions of the topology."""
     out, joined = kind.hrs * dims[3] * dims[4], "boards" if kind.meshed else "NPUs of a board"
     return (

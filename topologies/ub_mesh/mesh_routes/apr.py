@@ -94,7 +94,7 @@ class MeshPaths:
         return self.start[apart], self.start[apart + 1] - self.start[apart]
 
     def walk(self, src: I64, way: I64) -> tuple[I64, I64]:
-        """Return [P, H + 1] the nodes of the paths with the numbers `way` from `src`, and [P, H] the virtual lane of each hop.
+        """Return [P, H + 1] the nodes on path number `way` from each `src`, and [P, H] the virtual lane of each hop.
 
         The last node of a path is repeated.
         """
@@ -114,16 +114,17 @@ def _walk_nodes(known: MeshPaths, src: I64, way: I64) -> tuple[I64, I64]:
 
 @cache
 def _every_walk(known: MeshPaths) -> tuple[I64, I64]:
-    """Return the nodes and the lanes of every path from every node."""
+    """Return the nodes and the virtual lanes of every path from every node; results are cached."""
     return _walk_nodes(known, *np.divmod(np.arange((len(known.start) - 1) * len(known.offset)), len(known.offset)))
 
 
 @cache
 def mesh_paths(dims: tuple[int, ...], detours: int) -> MeshPaths:
-    """Return the paths of a mesh that share no link with an earlier path and have enough lanes everywhere.
+    """Return the paths between the nodes of a full mesh, as many as share no link with one another.
 
-    The shortest paths come first, and of these the ones that need the fewest lanes: along the last dimension, then the one
-    before it.
+    There are paths from node 0 to each node; those of other pairs are shifted. Only paths for which the virtual lanes suffice
+    at every node, whatever its position, are taken. The shortest paths come first. Among equally long ones, those that need the
+    fewest virtual lanes come first: a path along the last dimension, then along the one before it.
 
     Args:
         dims: The number of nodes of the full mesh along each dimension.

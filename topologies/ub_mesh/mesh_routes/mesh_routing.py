@@ -46,7 +46,7 @@ _Hop = tuple[I64, I64]  # link of each pair, -1 where it takes none, and its vir
 
 
 class _RouteTables(NamedTuple):
-    """The tables from which a route is computed."""
+    """The tables from which the routes of a mesh are computed: its links, paths and switches by their positions."""
 
     plan: MeshPlan
     first: dict[str, int]  # the first cable of each kind
@@ -56,7 +56,7 @@ class _RouteTables(NamedTuple):
 
 
 class _Ends(NamedTuple):
-    """The position of one end of each pair."""
+    """The positions of one end of each pair: its rack, its board and its place on the board."""
 
     rack: I64  # number of the rack over all pods
     y: I64
@@ -64,23 +64,23 @@ class _Ends(NamedTuple):
 
 
 def _spray(known: _RouteTables) -> Spray:
-    """Return the rule by which each message is split over all the ways of its pair."""
+    """Return the rule by which each message is split evenly over all paths of its pair."""
     plan, inside = known.plan, np.diff(known.inside.start)
     between = np.zeros(1, np.int64) if known.ways is None else np.unique(np.append(np.diff(known.ways.start), 0))
     numbers = [*inside.tolist(), *_ways_out(known, between).tolist(), plan.planes * SPARES * plan.spines]
     counts = [number for number in numbers if number]
-    return Spray(lcm(*counts), ways_by_number(partial(_count_ways, known), partial(_way, known)), max(counts))
+    return Spray(lcm(*counts), ways_by_number(partial(_count_paths, known), partial(_route_by_number, known)), max(counts))
 
 
 def _ways_out(known: _RouteTables, between: I64) -> I64:
-    """Return the number of ways of pairs in two racks of a SuperPod, from the number of paths over racks of the pod."""
+    """Return the number of paths of pairs in two racks, from the number of paths over racks of the pod."""
     over_hrs = known.plan.uplinks * (known.strategy.borrow | (between == 0))
     found: I64 = known.plan.planes * known.plan.dims[-1] * (between + over_hrs)
     return found
 
 
-def _count_ways(known: _RouteTables, src: I64, dst: I64) -> I64:
-    """Return [P] the number of ways of each pair of NPUs."""
+def _count_paths(known: _RouteTables, src: I64, dst: I64) -> I64:
+    """Return [P] the number of equal paths of each pair of NPUs."""
     plan, a, b = known.plan, _ends(known.plan, src), _ends(known.plan, dst)
     x, size, between = plan.dims[-1], plan.five[1] * plan.five[2], np.zeros_like(src)
     inside = known.inside.between(a.y * x + a.x, b.y * x + b.x)[1]
@@ -90,23 +90,23 @@ def _count_ways(known: _RouteTables, src: I64, dst: I64) -> I64:
     return np.where(a.rack == b.rack, inside, np.where(_far(plan, a, b), far, _ways_out(known, between)))
 
 
-def _way(known: _RouteTables, src: I64, dst: I64, way: I64) -> Routes:
-    """Return the route of each pair with the number `way` among its ways."""
-    return _by_turn(known, _ends(known.plan, src), _ends(known.plan, dst), way, way)
+def _route_by_number(known: _RouteTables, src: I64, dst: I64, way: I64) -> Routes:
+    """Return the route of each pair along its path number `way`."""
+    return _routes_by_turn(known, _ends(known.plan, src), _ends(known.plan, dst), way, way)
 
 
 def _route(known: _RouteTables, src: I64, dst: I64, key: I64) -> Routes:
     """Return the routes of pairs: within a rack, between racks of a SuperPod, or between SuperPods."""
     a, b = _ends(known.plan, src), _ends(known.plan, dst)
-    return _by_turn(known, a, b, key, _turn(known.plan, a, b, key))
+    return _routes_by_turn(known, a, b, key, _turn(known.plan, a, b, key))
 
 
-def _by_turn(known: _RouteTables, a: _Ends, b: _Ends, key: I64, turn: I64) -> Routes:
-    """Return the routes of pairs that take the paths of a rack by their key, and all others by their turn."""
+def _routes_by_turn(known: _RouteTables, a: _Ends, b: _Ends, key: I64, turn: I64) -> Routes:
+    """Return the routes of pairs: inside a rack the path that the key picks, else path number `turn`."""
     near, far = a.rack == b.rack, _far(known.plan, a, b)
     kinds = ((near, _rack_hops, key), (~near & ~far, _superpod_hops, turn), (far, _dcn_hops, turn))
     return lane_routes(
-        *_table(len(key), [(rows, hops(known, _of(a, rows), _of(b, rows), by[rows])) for rows, hops, by in kinds])
+        *_table(len(key), [(rows, hops(known, _selected(a, rows), _selected(b, rows), by[rows])) for rows, hops, by in kinds])
     )
 
 
@@ -126,13 +126,13 @@ def _table(count: int, kinds: Sequence[tuple[Bool, Sequence[_Hop]]]) -> tuple[I6
 
 
 def _ends(plan: MeshPlan, npu: I64) -> _Ends:
-    """Return the rack, the board and the place of NPUs."""
+    """Return the rack of NPUs, the board in the rack, and the position on the board, each counted from 0."""
     y, x = plan.dims[-2:]
     return _Ends(npu // plan.rack, npu // x % y, npu % x)
 
 
-def _of(ends: _Ends, rows: Bool) -> _Ends:
-    """Return the ends of those pairs for which `rows` is true."""
+def _selected(ends: _Ends, rows: Bool) -> _Ends:
+    """Return the positions of those pairs for which `rows` is true."""
     return _Ends(*(digit[rows] for digit in ends))
 
 
@@ -180,7 +180,7 @@ def _rack_hops(known: _RouteTables, a: _Ends, b: _Ends, key: I64) -> list[_Hop]:
 
 
 def _relay(known: _RouteTables, rack: I64, here: I64, there: I64) -> I64:
-    """Return [P] the link from an NPU of a rack to another NPU of its board, or to the NPU at its place on another board.
+    """Return [P] the link from an NPU to another NPU of its board, or to the NPU at the same position of another board.
 
     Args:
         known: The tables of the router.
@@ -210,7 +210,7 @@ def _superpod_hops(known: _RouteTables, a: _Ends, b: _Ends, turn: I64) -> list[_
 
 
 def _climb(known: _RouteTables, end: _Ends, out: I64) -> tuple[I64, I64]:
-    """Return [P] the cables from an NPU to its board's LRS, and from there to an LRS that leads out."""
+    """Return [P] the cable from an NPU to its board's LRS, and [P] that from there to an LRS of the way out."""
     y, x = known.plan.dims[-2:]
     board = (end.rack * known.plan.planes + out // x) * y + end.y
     return known.first["up"] + board * x + end.x, known.first["inside"] + board * x + out % x

@@ -19,7 +19,7 @@ def _shift(plan: MeshPlan, axis: int) -> I64:
     """Return [nodes] the image of every node under a shift by one along an axis."""
     racks, (y, x) = plan.standing, plan.dims[-2:]
     ports, superpods = (plan.planes, SPARES), plan.superpods
-    npu, lrs, hrs, cpu, leaf, spine, backup = _parts(
+    npu, lrs, hrs, cpu, leaf, spine, backup = _nodes_by_kind(
         plan,
         (*racks, y, x),
         (*racks, plan.planes, plan.plane),
@@ -41,7 +41,7 @@ def _shift(plan: MeshPlan, axis: int) -> I64:
     return np.concatenate([part.ravel() for part in (npu, lrs, hrs, cpu, leaf, spine, backup)])
 
 
-def _parts(plan: MeshPlan, *shapes: tuple[int, ...]) -> list[I64]:
+def _nodes_by_kind(plan: MeshPlan, *shapes: tuple[int, ...]) -> list[I64]:
     """Return the numbers of all nodes by kind, each kind as an array over its dimensions."""
     ends = np.cumsum([prod(shape) for shape in shapes])[:-1]
     kinds = zip(np.split(np.arange(plan.nodes), ends), shapes, strict=True)

@@ -23,7 +23,7 @@ from emu.topology.builders.route_parts import join
 from emu.topology.catalogue import one_of
 from emu.topology.fault_injection.machine_state import detour
 from emu.topology.paths.spray import ways_by_number
-from emu.topology.topology import CHANNELS, FailedParts, Repair, Router, Routes, Spray, Topology
+from emu.topology.topology import CHANNELS, FailedParts, Reaction, Router, Routes, Spray, Topology
 from emu.units import format_time, seconds
 from topologies.ub_mesh.mesh_routes.apr import MeshPaths, mesh_paths
 
@@ -120,7 +120,7 @@ def inside_words(route: str) -> str:
 _NEVER = np.iinfo(np.int64).max
 
 
-def notify_and_reroute(whole: Topology, broken: FailedParts, ranks: int, was: FailedParts) -> Repair:
+def notify_and_reroute(whole: Topology, broken: FailedParts, ranks: int, was: FailedParts) -> Reaction:
     """Return the reaction to failed parts: other routes, and backup NPUs for failed NPUs (UB-Mesh 3.3.2, 4.1, 4.2).
 
     Both ends of each link that has failed or is back send a notice to the NPUs of all ranks directly. Only those whose paths

@@ -38,7 +38,10 @@ FLOWS = Annotated[NDArray[np.void], Numbers(FLOW, written=True)]
 
 
 class Control(NamedTuple):
-    """The settings of congestion control that the compiled code reads."""
+    """The settings of congestion control that the compiled code reads, in bytes and ticks.
+
+    `kind` is the algorithm, `unit` a packet, `target` the wanted delay; the others are the constants of NSCC.
+    """
 
     kind: int
     unit: int  # bytes of a packet
@@ -68,7 +71,7 @@ FAST_BELOW_FS = 10**9
 
 @compiled
 def most_window(s: Senders, v: int) -> float:
-    """Return the largest window of a flow."""
+    """Return the largest congestion window of flow `v` (the sender of task `v`), in bytes."""
     c = s.control
     return float(c.most_trips * s.flows[v].round_trip * c.bytes_per_fs)
 
@@ -141,7 +144,16 @@ def fulfil(s: Senders, v: int, now: int) -> None:
 
 @compiled
 def nscc_acked(s: Senders, v: int, acked: int, trip: int, is_marked: bool, now: int) -> None:
-    """Change a window after an acknowledgement."""
+    """Change the window of a flow after an acknowledgement, by the rules of NSCC (network signalled congestion control).
+
+    Args:
+        s: The windows of all senders.
+        v: The flow, which is the task that it sends.
+        acked: The bytes that are acknowledged.
+        trip: The round trip of the last of them, in ticks.
+        is_marked: Whether it came with a congestion mark.
+        now: The tick.
+    """
     w, c = s.flows[v], s.control
     w.round_trip = min(w.round_trip, trip)
     delay = float(trip - w.round_trip)
@@ -179,7 +191,7 @@ def acked_bytes(s: Senders, v: int, acked: int, trip: int, is_marked: bool, now:
 
 @compiled
 def lost_bytes(s: Senders, v: int, lost: int, now: int) -> None:
-    """Process the news that a packet of `lost` bytes was lost."""
+    """Change the window of flow `v` after the news that a packet of `lost` bytes was lost."""
     w, c = s.flows[v], s.control
     w.in_flight -= lost
     if c.kind == NSCC:

@@ -25,23 +25,32 @@ from emu.fabric.engine.packets.packet_layout import (
 
 @compiled
 def event_place(e: PacketEngine, kind: int, what: int) -> int:
-    """Return the place of a new event."""
+    """Return the index of a new event in the arrays of events.
+
+    Each port has one index for the end of its sending, and one for the next arrival from its link; other events take a free
+    one.
+
+    Args:
+        e: The engine.
+        kind: The kind of the event, such as SENT or CAME.
+        what: The object of the event: a port, a queue or a packet, by its number.
+    """
     if kind == SENT:
         return what
     if kind == CAME:
         return len(e.ports) + what
-    place = e.reg[FREE_EVENT]
-    e.reg[FREE_EVENT] = e.event_next[place]
-    e.reg[N_FREE_EVENTS] -= 1
+    place = e.scalars[FREE_EVENT]
+    e.scalars[FREE_EVENT] = e.event_next[place]
+    e.scalars[N_FREE_EVENTS] -= 1
     return int(place)
 
 
 @compiled
 def add_event(e: PacketEngine, time: int, kind: int, what: int) -> None:
     """Add an event to the wheel, after all events of the same time."""
-    place, b = event_place(e, kind, what), (time >> e.reg[SHIFT]) & (len(e.wheel_first) - 1)
+    place, b = event_place(e, kind, what), (time >> e.scalars[SHIFT]) & (len(e.wheel_first) - 1)
     e.event_time[place], e.event_what[place], e.event_next[place] = time, what * KINDS + kind, NONE
-    e.reg[EVENTS] += 1
+    e.scalars[EVENTS] += 1
     if e.wheel_first[b] < 0:
         e.wheel_first[b] = e.wheel_last[b] = place
         e.wheel_bits[b >> 6] |= 1 << (b & 63)
@@ -59,7 +68,7 @@ def add_event(e: PacketEngine, time: int, kind: int, what: int) -> None:
 
 @compiled
 def lowest_bit(bits: int) -> int:
-    """Return the position of the lowest bit that is 1 in a word that is not 0."""
+    """Return the position, counted from 0, of the lowest bit that is 1 in a 64-bit number other than 0."""
     n = 0
     if bits & 0xFFFFFFFF == 0:
         bits, n = bits >> 32, n + 32
@@ -77,9 +86,9 @@ def lowest_bit(bits: int) -> int:
 @compiled
 def first_bucket(e: PacketEngine, now: int) -> int:
     """Return the bucket of the earliest event, given that no event is before `now`; NONE if there is no event."""
-    if e.reg[EVENTS] == 0:
+    if e.scalars[EVENTS] == 0:
         return NONE
-    b = (now >> e.reg[SHIFT]) & (len(e.wheel_first) - 1)
+    b = (now >> e.scalars[SHIFT]) & (len(e.wheel_first) - 1)
     word = b >> 6
     bits = (e.wheel_bits[word] >> (b & 63)) << (b & 63)
     while bits == 0:
@@ -94,46 +103,46 @@ def remove_first(e: PacketEngine, b: int) -> int:
     """Remove the first event of bucket `b`, and return its kind and its object as one number."""
     place = e.wheel_first[b]
     e.wheel_first[b] = e.event_next[place]
-    e.reg[EVENTS] -= 1
+    e.scalars[EVENTS] -= 1
     if e.wheel_first[b] < 0:
         e.wheel_bits[b >> 6] ^= 1 << (b & 63)
     if place >= 2 * len(e.ports):
-        e.event_next[place] = e.reg[FREE_EVENT]
-        e.reg[FREE_EVENT] = place
-        e.reg[N_FREE_EVENTS] += 1
+        e.event_next[place] = e.scalars[FREE_EVENT]
+        e.scalars[FREE_EVENT] = place
+        e.scalars[N_FREE_EVENTS] += 1
     return int(e.event_what[place])
 
 
 @compiled
 def take_packet(e: PacketEngine) -> int:
     """Remove a packet from the list of free packets, and return its number; the list must not be empty."""
-    p = e.reg[FREE]
-    e.reg[FREE] = e.packets[p].next
-    e.reg[N_FREE] -= 1
+    p = e.scalars[FREE]
+    e.scalars[FREE] = e.packets[p].next
+    e.scalars[N_FREE] -= 1
     return int(p)
 
 
 @compiled
 def free_packet(e: PacketEngine, p: int) -> None:
     """Put packet `p` on the list of free packets."""
-    e.packets[p].next = e.reg[FREE]
-    e.reg[FREE] = p
-    e.reg[N_FREE] += 1
+    e.packets[p].next = e.scalars[FREE]
+    e.scalars[FREE] = p
+    e.scalars[N_FREE] += 1
 
 
 @compiled
 def draw_number(e: PacketEngine, n: int) -> int:
     """Return a random number below n, and move the generator on (xorshift, Marsaglia 2003)."""
-    x = e.reg[SEED]
+    x = e.scalars[SEED]
     x ^= x << 13
     x ^= (x >> 7) & 0x1FFFFFFFFFFFFFF
     x ^= x << 17
-    e.reg[SEED] = x
+    e.scalars[SEED] = x
     return int((x & 0x7FFFFFFF) % n)
 
 
 @compiled
 def kick(e: PacketEngine, link: int) -> None:
-    """Remember that a port may be able to send."""
-    e.kicked[e.reg[KICKS]] = link
-    e.reg[KICKS] += 1
+    """Add a link to the list of links whose ports are to be tried once the events of this tick are done."""
+    e.kicked[e.scalars[KICKS]] = link
+    e.scalars[KICKS] += 1

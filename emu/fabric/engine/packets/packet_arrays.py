@@ -19,14 +19,16 @@ from emu.fabric.engine.packets.packet_layout import (
     FREE_EVENT,
     HASH,
     IN_TURN,
+    LEAST,
     LOSSY,
     N_FREE,
     N_FREE_EVENTS,
-    N_REG,
+    N_SCALARS,
     NEXT_SAMPLE,
     NONE,
     PACKET,
     PAUSES,
+    PLACE,
     PORT,
     QUEUE,
     RANDOM,
@@ -38,7 +40,7 @@ from emu.fabric.engine.packets.packet_layout import (
     PacketEngine,
     Rules,
 )
-from emu.fabric.engine.packets.packet_network import PacketNetwork
+from emu.fabric.engine.packets.packet_network import ONE_PATH, PacketNetwork
 from emu.fabric.engine.packets.ways import Ways
 from emu.fabric.engine.solver.event_loop import successors
 from emu.fabric.engine.state_layout import TASK, align_records, columns
@@ -48,7 +50,7 @@ from emu.units import MAX_TICKS, TICKS_PER_S
 
 _LOSSLESS = {"none": LOSSY, "pause": PAUSES, "credits": CREDITS, "trim": LOSSY}
 _CONGESTION = {"none": FREE_FLOW, "nscc": NSCC, "dctcp": DCTCP, "window": WINDOW}
-_CHOICE = {"hash": HASH, "in-turn": IN_TURN, "random": RANDOM, "adaptive": ADAPTIVE}
+_CHOICE = {"hash": HASH, "in-turn": IN_TURN, "random": RANDOM, "adaptive": ADAPTIVE, "least-loaded": LEAST}
 _REFERENCE_FS = 12 * 10**9  # round trip and link of which NSCC's constants are: 12 us, 100 Gb/s
 _REFERENCE_BYTES = 150_000
 _TARGET = 0.75  # delay in round trips
@@ -100,8 +102,9 @@ def lay_out(graph: Graph, topology: Topology, network: PacketNetwork, seed: int,
         graph=columns(graph),
         rules=rules,
         senders=Senders(_flows(control, graph.n_tasks), control),
-        ways=ways,
+        ways=ways._replace(step=ways.step.copy()),  # messages that choose paths write them here
         extra=_extra(graph, topology),
+        **_choices(topology, ways),
         **_successors(graph),
         **_turns(ways),
         **_windows(graph, network),
@@ -109,7 +112,7 @@ def lay_out(graph: Graph, topology: Topology, network: PacketNetwork, seed: int,
         **_starts(graph.n_tasks),
         **_wheel(graph.n_links),
         **_logs(graph.n_links * ways.n_lanes),
-        reg=_registers(seed, graph, topology, network),
+        scalars=_registers(seed, graph, topology, network),
     )
 
 
@@ -134,9 +137,17 @@ def _turns(ways: Ways) -> dict[str, Any]:
     """Return the turns of the choices of each set of queues, before the first."""
     return {
         "group_turn": np.zeros(len(ways.group_start), np.int32),
-        "group_order": _places(ways.group_start),
+        "group_order": _position_in_row(ways.group_start),
         "kicked": np.zeros(int(np.diff(ways.group_start).max(initial=1)) + 8, np.int32),
     }
+
+
+def _choices(topology: Topology, ways: Ways) -> dict[str, Any]:
+    """Return the arrays by which messages choose their paths; they are empty if none does."""
+    has_choice = len(ways.choice_state) > 0
+    places = align_records(2 * topology.n_nodes * has_choice, PLACE)
+    places["seen"] = NONE
+    return {"places": places, "to_carry": np.zeros(len(topology.links) * has_choice, np.int64)}
 
 
 def _entries(graph: Graph, ways: Ways) -> dict[str, Any]:
@@ -150,7 +161,7 @@ def _entries(graph: Graph, ways: Ways) -> dict[str, Any]:
 
 
 def _starts(n_tasks: int) -> dict[str, Any]:
-    """Return the heap of starts, empty."""
+    """Return the arrays of the engine's heap of tasks by their start, by name; the heap is empty and has room for all tasks."""
     return {
         "start_time": np.zeros(n_tasks, np.int64),
         "start_task": np.zeros(n_tasks, np.int32),
@@ -226,7 +237,7 @@ def control_of(graph: Graph, topology: Topology, network: PacketNetwork) -> Cont
 
 
 def _flows(control: Control, n_tasks: int) -> NDArray[np.void]:
-    """Return [V] the senders' windows at their largest size; one record if there is no congestion control."""
+    """Return [V] the congestion window of each task's sender, at its largest; one record if there is no congestion control."""
     flows = align_records(1 if control.kind == FREE_FLOW else n_tasks, FLOW)
     flows["round_trip"] = control.period
     flows["window"] = max(control.most_trips * control.period * control.bytes_per_fs, control.least)
@@ -234,20 +245,20 @@ def _flows(control: Control, n_tasks: int) -> NDArray[np.void]:
 
 
 def _latencies(graph: Graph, topology: Topology) -> I64:
-    """Return [V] the latencies of the links of each message."""
+    """Return [V] the sum of the latencies of the links that each message crosses, in ticks."""
     passed = np.concatenate(([0], np.cumsum(topology.links.latency_fs[graph.hop_link])))
     return np.asarray(passed[graph.hop_start[1:]] - passed[graph.hop_start[:-1]])
 
 
 def _registers(seed: int, graph: Graph, topology: Topology, network: PacketNetwork) -> I64:
-    """Return the scalars of a run before its first event."""
-    reg = np.zeros(N_REG, np.int64)
-    reg[FREE], reg[N_FREE], reg[TOO_LATE] = 0, _ROOM, NONE
-    reg[FREE_EVENT], reg[N_FREE_EVENTS] = 2 * graph.n_links, _ROOM
-    reg[SHIFT] = _shift(graph, topology, network, n_buckets(graph.n_links))
-    reg[SEED] = np.random.default_rng(seed).integers(1, MAX_TICKS)
-    reg[SAMPLE_FS], reg[NEXT_SAMPLE] = _FIRST_SAMPLE_FS, _FIRST_SAMPLE_FS
-    return reg
+    """Return the scalars of the engine, such as its counts, before its first event."""
+    scalars = np.zeros(N_SCALARS, np.int64)
+    scalars[FREE], scalars[N_FREE], scalars[TOO_LATE] = 0, _ROOM, NONE
+    scalars[FREE_EVENT], scalars[N_FREE_EVENTS] = 2 * graph.n_links, _ROOM
+    scalars[SHIFT] = _shift(graph, topology, network, n_buckets(graph.n_links))
+    scalars[SEED] = np.random.default_rng(seed).integers(1, MAX_TICKS)
+    scalars[SAMPLE_FS], scalars[NEXT_SAMPLE] = _FIRST_SAMPLE_FS, _FIRST_SAMPLE_FS
+    return scalars
 
 
 def _packets(n: int, first: int, behind: int) -> NDArray[np.void]:
@@ -300,34 +311,37 @@ def _extra(graph: Graph, topology: Topology) -> I64:
 
 
 def _windows(graph: Graph, network: PacketNetwork) -> dict[str, Any]:
-    """Return the bit arrays that mark packets that arrive out of order; they are empty if each message has one path."""
+    """Return, by name, the bit arrays that mark the packets of a message that arrived out of order.
+
+    They are empty if each message has one path.
+    """
     packets = -(-graph.size_bytes // network.unit_bytes)
-    words = -(-np.minimum(packets, network.reorder_packets) // 64) * (network.route != "hash")
+    words = -(-np.minimum(packets, network.reorder_packets) // 64) * (network.route not in ONE_PATH)
     start = column(np.concatenate(([0], np.cumsum(words))), np.int64)
     return {"window_start": start, "came": np.zeros(int(start[-1]), np.int64)}
 
 
-def _places(start: I64) -> I32:
-    """Return the place of each entry in its own row."""
+def _position_in_row(start: I64) -> I32:
+    """Return, for each entry of rows that are stored one after another, its position in its own row, counted from 0."""
     sizes = np.diff(start)
     return np.asarray(np.arange(int(start[-1])) - np.repeat(start[:-1], sizes), np.int32)
 
 
 def grow(engine: PacketEngine) -> PacketEngine:
     """Return the engine with room for twice as many packets and events."""
-    reg, n = engine.reg, len(engine.packets)
-    packets = _packets(2 * n, 0, int(reg[FREE]))
+    scalars, n = engine.scalars, len(engine.packets)
+    packets = _packets(2 * n, 0, int(scalars[FREE]))
     packets[:n] = engine.packets
-    reg[FREE], reg[N_FREE] = n, reg[N_FREE] + n
+    scalars[FREE], scalars[N_FREE] = n, scalars[N_FREE] + n
     return engine._replace(packets=packets, **_more_events(engine))
 
 
 def _more_events(engine: PacketEngine) -> dict[str, Any]:
     """Return the arrays of events with twice as many entries, of which the new half is free."""
-    reg, n, more = engine.reg, len(engine.event_time), len(engine.event_time)
+    scalars, n, more = engine.scalars, len(engine.event_time), len(engine.event_time)
     follows = np.concatenate((engine.event_next, np.arange(n + 1, n + more + 1, dtype=np.int32)))
-    follows[-1] = reg[FREE_EVENT]
-    reg[FREE_EVENT], reg[N_FREE_EVENTS] = n, reg[N_FREE_EVENTS] + more
+    follows[-1] = scalars[FREE_EVENT]
+    scalars[FREE_EVENT], scalars[N_FREE_EVENTS] = n, scalars[N_FREE_EVENTS] + more
     longer = {
         name: np.concatenate((old, np.zeros_like(old)))
         for name, old in (("event_time", engine.event_time), ("event_what", engine.event_what))

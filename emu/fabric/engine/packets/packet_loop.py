@@ -22,6 +22,7 @@ from emu.fabric.engine.packets.packet_layout import (
     IN_TURN,
     KICKS,
     KINDS,
+    LEAST,
     MARKED,
     N_BEYOND,
     N_DISORDERED,
@@ -54,7 +55,7 @@ from emu.fabric.engine.packets.packet_ports import (
     return_credit,
     send,
 )
-from emu.fabric.engine.packets.packet_tasks import arrive, join_rings, leave, start_next
+from emu.fabric.engine.packets.packet_tasks import add_load, arrive, join_rings, leave, start_next
 from emu.fabric.engine.state_layout import NEVER
 
 DONE, FULL, MORE = range(3)  # why the loop stopped
@@ -90,7 +91,17 @@ def least_full(e: PacketEngine, g: int, n: int) -> int:
 
 @compiled
 def choose(e: PacketEngine, g: int, kind: int, v: int) -> int:
-    """Return which queue of a set a packet takes."""
+    """Return the index of the queue that a packet takes among a set of equal queues, by the rule of the network.
+
+    The rule is a hash of the message, in turn, the queue with the fewest bytes, or random. Acknowledgements always take the
+    hash.
+
+    Args:
+        e: The engine.
+        g: The set of queues.
+        kind: The kind of the packet, such as DATA.
+        v: The task of its message.
+    """
     n = e.ways.group_start[g + 1] - e.ways.group_start[g]
     if n == 1:
         return 0
@@ -121,7 +132,7 @@ def answer(e: PacketEngine, v: int, kind: int, n_bytes: int, flags: int, sent: i
     """Send an acknowledgement of received bytes, or a notice of lost bytes, back to the sender."""
     p = take_packet(e)
     k = e.packets[p]
-    k.task, k.kind, k.flags, k.number, k.ingress, k.sent, k.tail = v, kind, flags & MARKED, 0, NONE, sent, e.reg[NOW]
+    k.task, k.kind, k.flags, k.number, k.ingress, k.sent, k.tail = v, kind, flags & MARKED, 0, NONE, sent, e.scalars[NOW]
     k.payload, k.bytes = n_bytes, e.rules.ack
     q = route(e, p, e.tasks[v].back_state)
     enqueue_own(e, q, p)
@@ -130,17 +141,23 @@ def answer(e: PacketEngine, v: int, kind: int, n_bytes: int, flags: int, sent: i
 
 @compiled
 def is_next(e: PacketEngine, v: int, number: int) -> bool:
-    """Return whether a packet is the next one in order at its receiver; if so, skip it and those that arrived early.
+    """Return whether a packet is the next one in order at its receiver; if so, move on past it and past those that came early.
 
-    A packet that is not is marked. The marks of a message are a ring; a packet that is too far ahead for it is counted.
+    A packet that comes early is marked in a ring of bits of its message. One that is too far ahead for the ring is only
+    counted.
+
+    Args:
+        e: The engine.
+        v: The task of the message.
+        number: The number of the packet in the message.
     """
     t, first, room = e.tasks[v], 0, 0
-    if e.rules.choice != HASH:
+    if e.rules.choice not in (HASH, LEAST):
         first, room = e.window_start[v], 64 * (e.window_start[v + 1] - e.window_start[v])
     if number > t.n_come:
-        e.reg[N_DISORDERED] += 1
+        e.scalars[N_DISORDERED] += 1
         if number - t.n_come >= room:
-            e.reg[N_BEYOND] += 1
+            e.scalars[N_BEYOND] += 1
         else:
             place = number % room
             e.came[first + (place >> 6)] |= 1 << (place & 63)
@@ -180,7 +197,7 @@ def receive(e: PacketEngine, v: int, payload: int, in_order: bool, flags: int, s
     t = e.tasks[v]
     t.n_unanswered += 1
     t.unanswered += payload
-    arrive(e, v, payload, e.reg[NOW])
+    arrive(e, v, payload, e.scalars[NOW])
     if t.back_state < 0:
         return
     is_due = t.n_unanswered >= e.rules.packets_per_ack and (in_order or e.rules.acks_in_order == 0)
@@ -191,9 +208,11 @@ def receive(e: PacketEngine, v: int, payload: int, in_order: bool, flags: int, s
 @compiled
 def be_told(e: PacketEngine, v: int, kind: int, n_bytes: int, flags: int, sent: int) -> None:
     """Process an acknowledgement or a loss notice at the sender, which sends lost bytes again."""
-    now = e.reg[NOW]
+    now = e.scalars[NOW]
     if kind == NACK:
         e.tasks[v].to_send += n_bytes
+        if e.rules.choice == LEAST:
+            add_load(e, v, n_bytes)
     if e.senders.control.kind == FREE_FLOW:
         join_rings(e, v)
         return
@@ -209,7 +228,7 @@ def be_told(e: PacketEngine, v: int, kind: int, n_bytes: int, flags: int, sent: 
 
 @compiled
 def deliver(e: PacketEngine, p: int, now: int) -> None:
-    """Process a packet that has reached its destination, by its kind."""
+    """Process packet `p` at its destination: payload is acknowledged, an acknowledgement opens the sender's window."""
     k = e.packets[p]
     v, kind, payload, number, flags, sent = k.task, k.kind, k.payload, k.number, k.flags, k.sent
     if e.rules.lossless == CREDITS:
@@ -265,7 +284,7 @@ def finish_sending(e: PacketEngine, link: int, now: int) -> None:
 
 @compiled
 def happen(e: PacketEngine, kind: int, what: int, now: int) -> None:
-    """Process one event, by its kind."""
+    """Process one event: `kind` says what happens, `what` is the number of its port, queue, packet or task."""
     if kind == SENT:
         finish_sending(e, what, now)
     elif kind == CAME:
@@ -284,36 +303,37 @@ def happen(e: PacketEngine, kind: int, what: int, now: int) -> None:
 @compiled
 def put_off(e: PacketEngine) -> None:
     """Schedule the next sample one interval later, or never if that is beyond the clock."""
-    e.reg[NEXT_SAMPLE] = NEVER if e.reg[NEXT_SAMPLE] >= NEVER - e.reg[SAMPLE_FS] else e.reg[NEXT_SAMPLE] + e.reg[SAMPLE_FS]
+    at, interval = e.scalars[NEXT_SAMPLE], e.scalars[SAMPLE_FS]
+    e.scalars[NEXT_SAMPLE] = NEVER if at >= NEVER - interval else at + interval
 
 
 @compiled
 def sample(e: PacketEngine, now: int) -> None:
     """Store the largest length of each queue (bytes) in each interval that is over; if memory is full, double the interval."""
     n = len(e.queues)
-    while e.reg[NEXT_SAMPLE] <= now:
-        if (e.reg[N_SAMPLES] + 1) * n > len(e.samples):
-            e.reg[N_SAMPLES] >>= 1
+    while e.scalars[NEXT_SAMPLE] <= now:
+        if (e.scalars[N_SAMPLES] + 1) * n > len(e.samples):
+            e.scalars[N_SAMPLES] >>= 1
             put_off(e)
-            e.reg[SAMPLE_FS] *= 2
-            for i in range(e.reg[N_SAMPLES]):
+            e.scalars[SAMPLE_FS] *= 2
+            for i in range(e.scalars[N_SAMPLES]):
                 for q in range(n):
                     e.samples[i * n + q] = max(e.samples[2 * i * n + q], e.samples[(2 * i + 1) * n + q])
             continue
-        first = e.reg[N_SAMPLES] * n
+        first = e.scalars[N_SAMPLES] * n
         for q in range(n):
             e.samples[first + q] = min(max(e.queues[q].most, e.queues[q].bytes), MOST_BYTES)
             e.queues[q].most = e.queues[q].bytes
-        e.reg[N_SAMPLES] += 1
+        e.scalars[N_SAMPLES] += 1
         put_off(e)
 
 
 def end_samples(e: PacketEngine) -> None:
     """Store the most bytes of each queue in the last interval, which is not over when a run ends."""
-    n = int(e.reg[N_SAMPLES])
-    sample(e, int(e.reg[NEXT_SAMPLE]))
-    if e.reg[N_SAMPLES] <= n:  # intervals became longer, and the last one longer than it was
-        sample(e, int(e.reg[NEXT_SAMPLE]))
+    n = int(e.scalars[N_SAMPLES])
+    sample(e, int(e.scalars[NEXT_SAMPLE]))
+    if e.scalars[N_SAMPLES] <= n:  # intervals became longer, and the last one longer than it was
+        sample(e, int(e.scalars[NEXT_SAMPLE]))
 
 
 @compiled
@@ -321,24 +341,24 @@ def advance_packets(e: PacketEngine, most: int) -> int:
     """Process up to `most` events, and return the reason why the loop stopped."""
     margin = len(e.kicked)
     for _ in range(most):
-        if e.reg[N_FREE] < margin or e.reg[N_FREE_EVENTS] < 2 * margin:
+        if e.scalars[N_FREE] < margin or e.scalars[N_FREE_EVENTS] < 2 * margin:
             return FULL
-        bucket = first_bucket(e, e.reg[NOW])
-        starts = e.start_time[0] if e.reg[STARTS] > 0 else NEVER
+        bucket = first_bucket(e, e.scalars[NOW])
+        starts = e.start_time[0] if e.scalars[STARTS] > 0 else NEVER
         comes = e.event_time[e.wheel_first[bucket]] if bucket >= 0 else NEVER
         now = min(starts, comes)
-        if now == NEVER or e.reg[TOO_LATE] >= 0:
+        if now == NEVER or e.scalars[TOO_LATE] >= 0:
             return DONE
-        if now >= e.reg[NEXT_SAMPLE]:
+        if now >= e.scalars[NEXT_SAMPLE]:
             sample(e, now)
-        e.reg[NOW] = now
-        e.reg[N_EVENTS] += 1
+        e.scalars[NOW] = now
+        e.scalars[N_EVENTS] += 1
         if starts <= comes:
             start_next(e)
         else:
             what = remove_first(e, bucket)
             happen(e, what % KINDS, what // KINDS, now)
-        for i in range(e.reg[KICKS]):
+        for i in range(e.scalars[KICKS]):
             send(e, e.kicked[i], now)
-        e.reg[KICKS] = 0
+        e.scalars[KICKS] = 0
     return MORE

@@ -11,6 +11,7 @@ from emu.fabric.engine.packets.packet_layout import (
     CREDIT,
     CREDITS,
     DATA,
+    LEAST,
     MARKED,
     N_HOPS,
     N_OVER,
@@ -112,7 +113,7 @@ def is_beyond(e: PacketEngine, link: int, p: int, now: int) -> bool:
 
 @compiled
 def put_on_wire(e: PacketEngine, link: int, p: int) -> None:
-    """Append a packet to the wire of a link; packets arrive in the order in which they were appended."""
+    """Append packet `p` to the packets that travel over a link; they arrive in the order in which they were appended."""
     port = e.ports[link]
     if port.wire_first < 0:
         port.wire_first = p
@@ -124,11 +125,11 @@ def put_on_wire(e: PacketEngine, link: int, p: int) -> None:
 
 @compiled
 def transmit(e: PacketEngine, q: int, p: int, now: int) -> None:
-    """Start to send packet `p` of queue `q`."""
+    """Let the port of queue `q` start to send packet `p`."""
     link = q // e.rules.n_lanes
     port, k = e.ports[link], e.packets[p]
     if is_beyond(e, link, p, now):
-        e.reg[TOO_LATE] = k.task
+        e.scalars[TOO_LATE] = k.task
         return
     finish = now + int(np.rint(k.bytes * port.fs_per_byte))
     if e.rules.cuts_through:
@@ -139,7 +140,9 @@ def transmit(e: PacketEngine, q: int, p: int, now: int) -> None:
     port.carried += k.bytes
     if k.kind == DATA and k.ingress >= 0:
         mark(e, q, p)
-    e.reg[N_HOPS] += k.kind == DATA
+    e.scalars[N_HOPS] += k.kind == DATA
+    if e.rules.choice == LEAST and k.kind in (DATA, TRIMMED):
+        e.to_carry[link] -= k.payload
     k.due, k.tail, k.ingress, k.next = due, finish + port.latency, q, NONE
     if e.rules.lossless == CREDITS:
         e.queues[q].credit -= k.bytes
@@ -165,7 +168,7 @@ def send(e: PacketEngine, link: int, now: int) -> None:
 
 @compiled
 def enqueue_own(e: PacketEngine, q: int, p: int) -> None:
-    """Append an acknowledgement of this node to queue `q`."""
+    """Append packet `p`, an acknowledgement that this node itself makes, to queue `q`."""
     k = e.queues[q]
     e.packets[p].next = NONE
     if k.own_first < 0:
@@ -182,7 +185,7 @@ def enqueue(e: PacketEngine, q: int, p: int) -> None:
     k, packet = e.queues[q], e.packets[p]
     if e.rules.trims and packet.kind == DATA and k.bytes + packet.bytes > e.rules.queue:
         packet.kind, packet.bytes = TRIMMED, e.rules.ack
-        e.reg[N_TRIMMED] += 1
+        e.scalars[N_TRIMMED] += 1
     if packet.kind != DATA and e.rules.controls_first:
         enqueue_own(e, q, p)
         return
@@ -194,12 +197,20 @@ def enqueue(e: PacketEngine, q: int, p: int) -> None:
     k.last = p
     k.bytes += packet.bytes
     k.most = max(k.most, k.bytes)
-    e.reg[N_OVER] += k.bytes > e.rules.queue
+    e.scalars[N_OVER] += k.bytes > e.rules.queue
 
 
 @compiled
 def hold(e: PacketEngine, ingress: int, to: int, n_bytes: int, now: int) -> None:
-    """Count the bytes of a packet that waits in a node, and pause the sender before it if there are too many."""
+    """Count the bytes of a packet that waits in a node, and pause the port before it if too many bytes wait.
+
+    Args:
+        e: The engine.
+        ingress: The queue of the port from which the packet came; that one is paused.
+        to: The queue in which the packet waits.
+        n_bytes: The bytes of the packet.
+        now: The tick.
+    """
     k = e.queues[ingress]
     k.held += n_bytes
     if e.rules.lossless == PAUSES and k.held > e.rules.pause_above and k.pauses == 0:
@@ -245,9 +256,9 @@ def pause(e: PacketEngine, q: int, now: int) -> None:
 @compiled
 def resume(e: PacketEngine, q: int, now: int) -> None:
     """End the pause of queue `q`, and write the pause into the log if there is room."""
-    k, at = e.queues[q], 4 * e.reg[N_PAUSES]
+    k, at = e.queues[q], 4 * e.scalars[N_PAUSES]
     k.is_paused = 0
     k.paused_for += now - k.paused_since
-    e.reg[N_PAUSES] += 1
+    e.scalars[N_PAUSES] += 1
     if at < len(e.pause_log):
         e.pause_log[at], e.pause_log[at + 1], e.pause_log[at + 2], e.pause_log[at + 3] = q, k.paused_since, now, k.blocker

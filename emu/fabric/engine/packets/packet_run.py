@@ -3,6 +3,8 @@
 Letters: V tasks, L links, Q queues, T samples, M pauses.
 """
 
+import logging
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,9 +41,11 @@ from emu.units import MAX_TICKS, format_time, seconds
 
 MOST_PACKETS = 2**31 - 1  # of a message
 MOST_QUEUES = 2**30
+SILENCE_S = 5.0  # after which a run says how far it is
 _EVENTS_PER_S = 5e6
 _MARGIN = 2  # times the forecast that a refusal recommends: runs of all kinds of networks had up to 1.6 times the forecast
-_STRIDE = 2**22  # events between two looks at the budget
+_STRIDE = 2**22  # events between two looks at the budget and the clock
+_log = logging.getLogger("emu")
 
 
 class PacketFitError(InputError):
@@ -50,7 +54,7 @@ class PacketFitError(InputError):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PacketRun:
-    """The result of a run by packets: the timeline, and what only packets know."""
+    """The result of a run by packets: the timeline, the lengths of queues, the pauses, and the packets that were lost."""
 
     timeline: Timeline
     lanes: int  # of a link: as many as the network has, or more where the topology's routes name more
@@ -100,12 +104,12 @@ def run_packets(
     _check_budget(graph, network, most_events)
     engine = lay_out(graph, topology, network, seed, ways or ways_of(graph, topology, network))
     begin_tasks(engine)
-    engine = _run(engine, most_events)
+    engine = _run(engine, most_events, forecast_events(graph, network))
     end_samples(engine)
-    late = int(engine.reg[TOO_LATE])
+    late = int(engine.scalars[TOO_LATE])
     if late >= 0:
         raise TaskError("graph", "{} ends beyond 9223 s, the end of the clock (2**63 ticks of 1 fs)", late)
-    if engine.reg[N_DONE] < graph.n_tasks:
+    if engine.scalars[N_DONE] < graph.n_tasks:
         raise RunError(describe_stall(engine, topology))
     return _result(engine, graph)
 
@@ -128,7 +132,8 @@ def ways_of(graph: Graph, topology: Topology, network: PacketNetwork, key: I64 |
     if network.route == "hash":
         keys = np.zeros(graph.n_tasks, np.int64) if key is None else key
         return routed_ways(graph, topology, network.lanes, keys, has_acks=network.acks != "none")
-    return shortest_ways(graph, topology.links, topology.passes, network.lanes)
+    is_chosen = network.route == "least-loaded"
+    return shortest_ways(graph, topology.links, topology.passes, network.lanes, is_chosen=is_chosen)
 
 
 def check_unsprayed(topology: Topology) -> None:
@@ -140,7 +145,7 @@ def check_unsprayed(topology: Topology) -> None:
     if topology.spray is not None:
         raise InputError(
             f"packets: the messages of {topology.name} are sprayed in the fluid fabric only; take the topology without "
-            "route=spray, and a network with route=in-turn, random or adaptive"
+            "route=spray, and a network with route=in-turn, random, adaptive or least-loaded"
         )
 
 
@@ -198,58 +203,77 @@ def _check_budget(graph: Graph, network: PacketNetwork, most_events: int) -> Non
         raise _unfit("packets", "events", f"{events} or more", most_events, mend)
 
 
-def _run(engine: PacketEngine, most_events: int) -> PacketEngine:
+def _run(engine: PacketEngine, most_events: int, forecast: int) -> PacketEngine:
     """Run the event loop to its end, and return the engine; its arrays may be larger copies.
+
+    Args:
+        engine: The engine.
+        most_events: The budget.
+        forecast: The number of events that the run will have, about.
 
     Raises:
         RunError: The budget is spent before all tasks are over.
     """
+    began_s = told_s = time.monotonic()
     while (why := _advance(engine, min(_STRIDE, most_events))) != DONE:
         if why == FULL:
             engine = grow(engine)
-        over, all_tasks = int(engine.reg[N_DONE]), len(engine.tasks)
-        if engine.reg[N_EVENTS] >= most_events and over < all_tasks:
+        over, all_tasks = int(engine.scalars[N_DONE]), len(engine.tasks)
+        if engine.scalars[N_EVENTS] >= most_events and over < all_tasks:
             raise RunError(
                 f"packets: the budget of {most_events} events is spent with {over} of {all_tasks} tasks over; "
                 "raise it, take larger cells or smaller messages"
             )
+        if time.monotonic() - told_s >= SILENCE_S:
+            told_s = time.monotonic()
+            _log.info("%s%s", _progress_text(engine), _left_text(int(engine.scalars[N_EVENTS]), forecast, told_s - began_s))
     return engine
 
 
 def _advance(engine: PacketEngine, most: int) -> int:
-    """Run at most so many events and return why no more; an interruption says how far the run has come."""
+    """Run at most `most` events, and return the reason for which the engine stopped.
+
+    If the user interrupts it, the error says how far the run has come.
+    """
     try:
         return int(advance_packets(engine, most))
     except KeyboardInterrupt as stopped:
-        stopped.add_note(_how_far(engine))
+        stopped.add_note(_progress_text(engine))
         raise
 
 
-def _how_far(engine: PacketEngine) -> str:
-    """Return in words how far a run has come."""
-    at = format_time(seconds(int(engine.reg[NOW])))
-    return f"packets: {engine.reg[N_DONE]} of {len(engine.tasks)} tasks were over at {at}, after {engine.reg[N_EVENTS]} events"
+def _progress_text(engine: PacketEngine) -> str:
+    """Return a phrase on how far a run has come: its virtual time and the tasks that have ended."""
+    at = format_time(seconds(int(engine.scalars[NOW])))
+    done, events = engine.scalars[N_DONE], engine.scalars[N_EVENTS]
+    return f"packets: {done} of {len(engine.tasks)} tasks were over at {at}, after {events} events"
+
+
+def _left_text(events: int, forecast: int, took_s: float) -> str:
+    """Return in words how many events are left, and how long they take at the speed so far; empty if none was expected."""
+    left = forecast - events
+    return f" of about {forecast}, about {took_s * left / max(events, 1):.0f} s left" if left > 0 else ""
 
 
 def _result(engine: PacketEngine, graph: Graph) -> PacketRun:
     """Return the result of a run that is over: the times of tasks, and the statistics of ports and queues."""
-    reg, tasks, n_queues = engine.reg, engine.tasks, len(engine.queues)
+    scalars, tasks, n_queues = engine.scalars, engine.tasks, len(engine.queues)
     carried = column(engine.ports["carried"], np.float64)
     start, left, end = (column(tasks[name], np.int64) for name in ("start", "left", "end"))
-    kept = min(int(reg[N_PAUSES]), LOGGED_PAUSES)
+    kept, n_samples = min(int(scalars[N_PAUSES]), LOGGED_PAUSES), int(scalars[N_SAMPLES])
     return PacketRun(
         timeline=Timeline(start, left, end, carried, "packets"),
         lanes=engine.rules.n_lanes,
-        sample_fs=int(reg[SAMPLE_FS]),
-        queue_bytes=engine.samples[: int(reg[N_SAMPLES]) * n_queues].reshape(-1, n_queues),
+        sample_fs=int(scalars[SAMPLE_FS]),
+        queue_bytes=engine.samples[: n_samples * n_queues].reshape(n_samples, n_queues),
         paused_fs=column(engine.queues["paused_for"], np.int64),
         pauses=engine.pause_log[: 4 * kept].reshape(-1, 4),
-        n_pauses=int(reg[N_PAUSES]),
-        n_events=int(reg[N_EVENTS]),
-        n_packet_hops=int(reg[N_HOPS]),
-        n_over=int(reg[N_OVER]),
-        n_trimmed=int(reg[N_TRIMMED]),
-        n_disordered=int(reg[N_DISORDERED]),
-        n_beyond=int(reg[N_BEYOND]),
-        n_lost=len(engine.packets) - int(reg[N_FREE]),
+        n_pauses=int(scalars[N_PAUSES]),
+        n_events=int(scalars[N_EVENTS]),
+        n_packet_hops=int(scalars[N_HOPS]),
+        n_over=int(scalars[N_OVER]),
+        n_trimmed=int(scalars[N_TRIMMED]),
+        n_disordered=int(scalars[N_DISORDERED]),
+        n_beyond=int(scalars[N_BEYOND]),
+        n_lost=len(engine.packets) - int(scalars[N_FREE]),
     )

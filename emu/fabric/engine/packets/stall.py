@@ -12,8 +12,8 @@ _SHOWN = 8
 
 def describe_stall(engine: PacketEngine, topology: Topology) -> str:
     """Return a sentence that says when a run came to a deadlock, and which ports wait for one another in a circle."""
-    over, n_tasks = int(engine.reg[N_DONE]), len(engine.tasks)
-    when = f"packets: deadlock after {format_time(seconds(int(engine.reg[NOW])))} with {over} of {n_tasks} tasks over"
+    over, n_tasks = int(engine.scalars[N_DONE]), len(engine.tasks)
+    when = f"packets: deadlock after {format_time(seconds(int(engine.scalars[NOW])))} with {over} of {n_tasks} tasks over"
     circle = find_circle(blockers(engine))
     if not circle:
         return f"{when}: no packet is on its way, and no port waits for itself over others"
@@ -26,9 +26,9 @@ def describe_stall(engine: PacketEngine, topology: Topology) -> str:
 
 
 def port_name(q: int, engine: PacketEngine, topology: Topology) -> str:
-    """Return the name of a queue: its port, and its lane if there are several."""
+    """Return the name of queue `q`: its port, and its lane if the link has several lanes."""
     link, lane = divmod(q, engine.rules.n_lanes)
-    name = f"{topology.call(int(topology.links.src[link]))} to {topology.call(int(topology.links.dst[link]))}"
+    name = f"{topology.node_name(int(topology.links.src[link]))} to {topology.node_name(int(topology.links.dst[link]))}"
     return f"{name} (lane {lane})" if engine.rules.n_lanes > 1 else name
 
 
@@ -44,7 +44,7 @@ def blockers(engine: PacketEngine) -> dict[int, set[int]]:
 
 
 def _chain(engine: PacketEngine, first: int) -> I64:
-    """Return the packets of a queue, from the first on."""
+    """Return the numbers of the packets of a queue in their order, from packet `first` on."""
     chain, follows = [], engine.packets["next"]
     while first >= 0:
         chain.append(first)

@@ -9,7 +9,7 @@ import numpy as np
 from emu.arrays import F64, I32, I64
 from emu.compiled.function import compiled, compiled_making_arrays
 from emu.fabric.engine.solver.fair import NEAR_FULL, solve
-from emu.fabric.engine.solver.opening import expect, open_link, push, replace_first
+from emu.fabric.engine.solver.opening import open_link, push, replace_first, set_next_event
 from emu.fabric.engine.state_layout import (
     EVENTS,
     FLOWING,
@@ -25,7 +25,7 @@ from emu.fabric.engine.state_layout import (
     TOO_LATE,
     U32,
     Columns,
-    Engine,
+    SolverArrays,
 )
 
 
@@ -88,7 +88,7 @@ def place_members(tasks: TASKS, links: LINKS, g: Columns) -> U32:
 
 @compiled_making_arrays
 def link_bytes(g: Columns, n_links: int) -> F64:
-    """Return [L] the bytes that each link carries."""
+    """Return [L] the bytes that each link carries: the sizes of all messages that cross it, as often as they do."""
     total = np.zeros(n_links)
     for v in range(len(g.size)):
         for h in range(g.hop_start[v], g.hop_start[v + 1]):
@@ -97,7 +97,7 @@ def link_bytes(g: Columns, n_links: int) -> F64:
 
 
 @compiled
-def _end(e: Engine, v: int) -> int:
+def _end(e: SolverArrays, v: int) -> int:
     """Return the tick at which task `v` ends, from the tick at which its last byte left.
 
     A message ends when it is delivered, alpha later; a task without hops ends when it leaves. -1: beyond the range of ticks.
@@ -108,7 +108,7 @@ def _end(e: Engine, v: int) -> int:
 
 
 @compiled
-def _schedule(e: Engine, v: int) -> None:
+def _schedule(e: SolverArrays, v: int) -> None:
     """Put a message into the heap of starts, or chain it to a recent message with the same start."""
     e.tasks[v].state, e.tasks[v].next = READY, -1
     time = e.tasks[v].start
@@ -118,36 +118,36 @@ def _schedule(e: Engine, v: int) -> None:
         e.tasks[v].next, e.tasks[head].next = e.tasks[head].next, v
         return
     e.recent[slot] = v
-    push(e.start_time, e.start_task, e.reg[STARTS], time, v)
-    e.reg[STARTS] += 1
+    push(e.start_time, e.start_task, e.scalars[STARTS], time, v)
+    e.scalars[STARTS] += 1
 
 
 @compiled
-def resolve(e: Engine, v: int, queue: int) -> int:
-    """Let a task start at its `start`, and return the queue of tasks that have left.
+def let_start(e: SolverArrays, v: int, finished: int) -> int:
+    """Give a task whose predecessors are done its `start`, and return the first of a linked list of tasks that have left.
 
-    A message goes into the heap of starts. A task without hops has left at once, and joins the queue.
+    A message goes into the heap of starts. A task without bytes has left at once, and is put in front of the list.
     """
     if e.graph.size[v] > 0:
         _schedule(e, v)
-        return queue
+        return finished
     f = e.tasks[v]
     delay = 0 if e.graph.hop_start[v] < e.graph.hop_start[v + 1] else e.graph.alpha[v]
     if delay >= NEVER - f.start:
-        e.reg[TOO_LATE] = v
-        return queue
-    f.left, f.state, f.next = f.start + delay, LEFT, queue
+        e.scalars[TOO_LATE] = v
+        return finished
+    f.left, f.state, f.next = f.start + delay, LEFT, finished
     return v
 
 
 @compiled
-def release(e: Engine, queue: int) -> None:
+def notify_successors(e: SolverArrays, finished: int) -> None:
     """Report to the successors of a list of tasks, linked by `next`, when these tasks have left and when they end."""
-    while queue >= 0:
-        v = queue
-        queue, end = e.tasks[v].next, _end(e, v)
+    while finished >= 0:
+        v = finished
+        finished, end = e.tasks[v].next, _end(e, v)
         if end < 0:
-            e.reg[TOO_LATE] = v
+            e.scalars[TOO_LATE] = v
             return
         for i in range(e.next_start[v], e.next_start[v + 1]):
             after, time = e.next_task[i], end
@@ -157,29 +157,29 @@ def release(e: Engine, queue: int) -> None:
             f.start = max(f.start, time)
             f.state -= 1
             if f.state == 0:
-                queue = resolve(e, after, queue)
+                finished = let_start(e, after, finished)
 
 
 @compiled
-def begin(e: Engine, first: int) -> None:
+def begin(e: SolverArrays, first: int) -> None:
     """Start the tasks from number `first` on that wait for no other task."""
     for v in range(first, len(e.tasks)):
         if e.tasks[v].state == 0:
-            release(e, resolve(e, v, -1))
+            notify_successors(e, let_start(e, v, -1))
 
 
 @compiled
-def let_go(e: Engine, v: int) -> None:
+def let_go(e: SolverArrays, v: int) -> None:
     """Remove the hold from a task, which starts when all its predecessors allow it."""
     f = e.tasks[v]
-    f.start = max(f.start, e.reg[NOW])
+    f.start = max(f.start, e.scalars[NOW])
     f.state -= 1
     if f.state == 0:
-        release(e, resolve(e, v, -1))
+        notify_successors(e, let_start(e, v, -1))
 
 
 @compiled
-def _vacate(e: Engine, v: int) -> None:
+def _vacate(e: SolverArrays, v: int) -> None:
     """Remove a flow from its links, and mark for a new solution of rates the links that were full or are full now."""
     for h in range(e.graph.hop_start[v], e.graph.hop_start[v + 1]):
         k = e.links[e.graph.hop_link[h]]
@@ -192,7 +192,7 @@ def _vacate(e: Engine, v: int) -> None:
 
 
 @compiled
-def _leave(e: Engine, link: int, now: int) -> None:
+def _leave(e: SolverArrays, link: int, now: int) -> None:
     """End the flows of a link that leave at `now`, and set the time of the link's next leave event."""
     k, following = e.links[link], NEVER
     for i in range(k.first, k.first + k.length):
@@ -206,13 +206,19 @@ def _leave(e: Engine, link: int, now: int) -> None:
             continue
         f.state, f.next = LEFT, -1
         _vacate(e, v)
-        release(e, v)
-    expect(e, link, following)
+        notify_successors(e, v)
+    set_next_event(e, link, following)
 
 
 @compiled
-def _start(e: Engine, v: int, now: int) -> None:
-    """Start a message at a tick: its bytes begin to flow over its links, at a rate that is not solved yet."""
+def _start(e: SolverArrays, v: int, now: int) -> None:
+    """Start a message: its bytes begin to flow over its links. Its rate is 0 until the solver has computed it.
+
+    Args:
+        e: The arrays of the solver.
+        v: The task of the message.
+        now: The tick.
+    """
     f = e.tasks[v]
     f.state, f.remaining, f.rate, f.since, f.left = FLOWING, e.graph.size[v], 0.0, now, NEVER
     for h in range(e.graph.hop_start[v], e.graph.hop_start[v + 1]):
@@ -220,12 +226,12 @@ def _start(e: Engine, v: int, now: int) -> None:
         e.members[k.first + k.length] = v
         k.length += 1
         k.n_flowing += e.graph.hop_weight[h]
-    e.fresh[e.reg[FRESH]] = v
-    e.reg[FRESH] += 1
+    e.fresh[e.scalars[FRESH]] = v
+    e.scalars[FRESH] += 1
 
 
 @compiled
-def _open_likely(e: Engine, v: int) -> None:
+def _open_likely(e: SolverArrays, v: int) -> None:
     """Mark for a new solution of rates the links of a new flow that are full or will probably be full."""
     least = share = np.inf
     for h in range(e.graph.hop_start[v], e.graph.hop_start[v + 1]):
@@ -240,27 +246,27 @@ def _open_likely(e: Engine, v: int) -> None:
 
 
 @compiled
-def advance(e: Engine, until: int) -> None:
+def advance(e: SolverArrays, until: int) -> None:
     """Process all events before tick `until`; stop early and set TOO_LATE if a task ends beyond the clock."""
-    while e.reg[TOO_LATE] < 0:
-        leaves = e.event_time[0] if e.reg[EVENTS] > 0 else NEVER
-        starts = e.start_time[0] if e.reg[STARTS] > 0 else NEVER
-        now = e.reg[NOW] if e.reg[OPENED] > 0 else min(leaves, starts)
+    while e.scalars[TOO_LATE] < 0:
+        leaves = e.event_time[0] if e.scalars[EVENTS] > 0 else NEVER
+        starts = e.start_time[0] if e.scalars[STARTS] > 0 else NEVER
+        now = e.scalars[NOW] if e.scalars[OPENED] > 0 else min(leaves, starts)
         if now >= until:
             break
-        e.reg[NOW] = now
-        while e.reg[EVENTS] > 0 and e.event_time[0] == now:
+        e.scalars[NOW] = now
+        while e.scalars[EVENTS] > 0 and e.event_time[0] == now:
             _leave(e, e.event_link[0], now)
-        while e.reg[STARTS] > 0 and e.start_time[0] == now:
+        while e.scalars[STARTS] > 0 and e.start_time[0] == now:
             v = e.start_task[0]
-            e.reg[STARTS] -= 1
-            last = e.reg[STARTS]
+            e.scalars[STARTS] -= 1
+            last = e.scalars[STARTS]
             replace_first(e.start_time, e.start_task, last, e.start_time[last], e.start_task[last])
             while v >= 0:
                 _start(e, v, now)
                 v = e.tasks[v].next
-        for i in range(e.reg[FRESH]):
+        for i in range(e.scalars[FRESH]):
             _open_likely(e, e.fresh[i])
-        if e.reg[OPENED] > 0:
+        if e.scalars[OPENED] > 0:
             solve(e)
-    e.reg[NOW] = max(e.reg[NOW], until)
+    e.scalars[NOW] = max(e.scalars[NOW], until)

@@ -27,7 +27,7 @@ from emu.fabric.engine.state_layout import (
     OPENED,
     TASK,
     TRIAL,
-    Engine,
+    SolverArrays,
     align_records,
 )
 from emu.fabric.graph import Graph
@@ -58,16 +58,16 @@ def replace_first(keys: F64_OUT | I64_OUT, nodes: I32_OUT, n: int, key: float | 
 
 
 @compiled
-def _seat(e: Engine, at: int, time: int, link: int) -> None:
+def _seat(e: SolverArrays, at: int, time: int, link: int) -> None:
     """Write the event of a link to position `at` of the heap of events."""
     e.event_time[at], e.event_link[at] = time, link
     e.event_place[link] = at
 
 
 @compiled
-def _sift(e: Engine, at: int, time: int, link: int) -> None:
+def _sift(e: SolverArrays, at: int, time: int, link: int) -> None:
     """Insert an event at position `at` of the heap, and move it until the heap is in order."""
-    n = e.reg[EVENTS]
+    n = e.scalars[EVENTS]
     while at > 0 and e.event_time[(at - 1) >> 1] > time:
         _seat(e, at, e.event_time[(at - 1) >> 1], e.event_link[(at - 1) >> 1])
         at = (at - 1) >> 1
@@ -83,7 +83,7 @@ def _sift(e: Engine, at: int, time: int, link: int) -> None:
 
 
 @compiled
-def expect(e: Engine, link: int, time: int) -> None:
+def set_next_event(e: SolverArrays, link: int, time: int) -> None:
     """Set the tick of a link's next event: when the first flow that it limits leaves; NEVER if none leaves."""
     e.links[link].next_left = time
     at = e.event_place[link]
@@ -91,13 +91,13 @@ def expect(e: Engine, link: int, time: int) -> None:
         if at < 0:
             return
         e.event_place[link] = -1
-        e.reg[EVENTS] -= 1
-        if at == e.reg[EVENTS]:
+        e.scalars[EVENTS] -= 1
+        if at == e.scalars[EVENTS]:
             return
-        time, link = e.event_time[e.reg[EVENTS]], e.event_link[e.reg[EVENTS]]
+        time, link = e.event_time[e.scalars[EVENTS]], e.event_link[e.scalars[EVENTS]]
     elif at < 0:
-        at = e.reg[EVENTS]
-        e.reg[EVENTS] += 1
+        at = e.scalars[EVENTS]
+        e.scalars[EVENTS] += 1
     _sift(e, at, time, link)
 
 
@@ -105,39 +105,39 @@ Tasks = NDArray[np.void]
 
 
 @compiled
-def queue(e: Engine, link: int, rate: float) -> None:
-    """Mark a link as opened from `rate` on; it is processed after the present link."""
+def mark_opened(e: SolverArrays, link: int, rate: float) -> None:
+    """Mark a link, which is not opened yet, as opened from `rate` on; it is processed after the present link."""
     k = e.links[link]
-    k.opened_in, k.round, k.best = e.reg[TRIAL], rate, min(k.level, k.capacity)
-    e.opened[e.reg[OPENED]] = link
-    e.reg[OPENED] += 1
+    k.opened_in, k.round, k.best = e.scalars[TRIAL], rate, min(k.level, k.capacity)
+    e.opened[e.scalars[OPENED]] = link
+    e.scalars[OPENED] += 1
 
 
 @compiled
-def open_link(e: Engine, link: int, rate: float) -> None:
+def open_link(e: SolverArrays, link: int, rate: float) -> None:
     """Mark a link for a new solution of its rates; flows with a rate below `rate` keep theirs."""
     e.floor[0] = min(e.floor[0], rate)
-    if e.links[link].opened_in != e.reg[TRIAL]:
-        queue(e, link, rate)
+    if e.links[link].opened_in != e.scalars[TRIAL]:
+        mark_opened(e, link, rate)
 
 
 @compiled
-def _push(e: Engine, key: float, node: int) -> None:
+def _push(e: SolverArrays, key: float, node: int) -> None:
     """Push a link and its rate onto the heap of levels; ~k is a link k that only limits flows of the trial."""
-    push(e.level_key, e.level_node, e.reg[LEVELS], key, node)
-    e.reg[LEVELS] += 1
+    push(e.level_key, e.level_node, e.scalars[LEVELS], key, node)
+    e.scalars[LEVELS] += 1
 
 
 @compiled
-def enter(e: Engine, v: int) -> None:
+def enter(e: SolverArrays, v: int) -> None:
     """Add a flow to the trial solution, with its new rate still unknown."""
     e.tasks[v].state, e.tasks[v].new_rate = IN_TRIAL, -1.0
-    e.flows[e.reg[FLOWS]] = v
-    e.reg[FLOWS] += 1
+    e.flows[e.scalars[FLOWS]] = v
+    e.scalars[FLOWS] += 1
 
 
 @compiled
-def _enter_held(e: Engine, v: int) -> None:
+def _enter_held(e: SolverArrays, v: int) -> None:
     """Add a flow to the trial solution; if the link that limits it is not opened, chain it to that link's flows.
 
     If the link that limits it is not opened, the flow stays with the other flows of that link until these are processed.
@@ -145,14 +145,14 @@ def _enter_held(e: Engine, v: int) -> None:
     enter(e, v)
     f = e.tasks[v]
     k = e.links[f.limit]
-    if k.opened_in != e.reg[TRIAL]:
+    if k.opened_in != e.scalars[TRIAL]:
         if k.staying < 0:
             _push(e, f.rate, ~f.limit)
         f.next, k.staying = k.staying, v
 
 
 @compiled
-def _weight(e: Engine, v: int, link: int) -> int:
+def _weight(e: SolverArrays, v: int, link: int) -> int:
     """Return the number of times that a task's route crosses a link."""
     h = e.graph.hop_start[v]
     while e.graph.hop_link[h] != link:
@@ -161,7 +161,7 @@ def _weight(e: Engine, v: int, link: int) -> int:
 
 
 @compiled
-def begin_round(e: Engine, link: int, rate: float) -> None:
+def begin_round(e: SolverArrays, link: int, rate: float) -> None:
     """Close the present round of a link, store it for the next opening, and begin the round of `rate`."""
     k = e.links[link]
     if k.n_frozen > 0:
@@ -169,12 +169,12 @@ def begin_round(e: Engine, link: int, rate: float) -> None:
         if k.n_kept < KEPT:
             e.kept_rate[link * KEPT + k.n_kept], e.kept_weight[link * KEPT + k.n_kept] = k.round, k.n_frozen
             k.n_kept += 1
-    k.best = max(k.best, (k.capacity - k.used) / k.n_left)
+    k.best = max(k.best, (k.capacity - k.used) / k.n_unfrozen)
     k.round, k.n_frozen = rate, 0
 
 
 @compiled
-def _add(e: Engine, link: int, rate: float, weight: int) -> bool:
+def _add(e: SolverArrays, link: int, rate: float, weight: int) -> bool:
     """Count a flow as fixed on a link that is being opened, and return whether the count is consistent.
 
     It is possible if no earlier round was at the link's level.
@@ -184,15 +184,15 @@ def _add(e: Engine, link: int, rate: float, weight: int) -> bool:
         possible = k.best > k.round
         begin_round(e, link, rate)
     k.n_frozen += weight
-    k.n_left -= weight
+    k.n_unfrozen -= weight
     return possible
 
 
 @compiled
-def _recount(e: Engine, link: int, rate: float) -> bool:
+def _recount(e: SolverArrays, link: int, rate: float) -> bool:
     """Count the stored rounds of a link below `rate`, and return whether they are still consistent."""
     k, n, possible = e.links[link], e.links[link].n_kept, True
-    k.used, k.round, k.n_frozen, k.n_left, k.n_kept = 0.0, -1.0, 0, k.n_flowing, 0
+    k.used, k.round, k.n_frozen, k.n_unfrozen, k.n_kept = 0.0, -1.0, 0, k.n_flowing, 0
     k.best = k.capacity / k.n_flowing
     for i in range(link * KEPT, link * KEPT + n):
         if e.kept_rate[i] >= rate:
@@ -202,7 +202,7 @@ def _recount(e: Engine, link: int, rate: float) -> bool:
 
 
 @compiled
-def _split(e: Engine, link: int, rate: float) -> int:
+def _split(e: SolverArrays, link: int, rate: float) -> int:
     """Split the flows of a link at `rate`: faster flows join the trial; return how many slower flows are not counted.
 
     These others are collected in the heap of frozen rates.
@@ -228,7 +228,7 @@ def _split(e: Engine, link: int, rate: float) -> int:
 
 
 @compiled
-def open_queued(e: Engine, link: int, rate: float) -> bool:
+def open_marked(e: SolverArrays, link: int, rate: float) -> bool:
     """Start a new solution of a link from `rate` on, and return whether that is consistent with its slower flows.
 
     It is possible if no slower flow is above the link's level, or comes after one that is at it.
@@ -241,7 +241,7 @@ def open_queued(e: Engine, link: int, rate: float) -> bool:
         possible &= _add(e, link, e.frozen_rate[0], e.frozen_weight[0])
         n -= 1
         replace_first(e.frozen_rate, e.frozen_weight, n, e.frozen_rate[n], e.frozen_weight[n])
-    if k.n_left == 0:
+    if k.n_unfrozen == 0:
         return bool(possible and k.best >= k.round)
     if k.round < rate:
         possible &= k.best > k.round

@@ -18,7 +18,7 @@ from emu.fabric.engine.state_layout import (
     KEPT,
     LEFT,
     LINK,
-    N_REG,
+    N_SCALARS,
     NEVER,
     NOW,
     OPENED,
@@ -26,7 +26,7 @@ from emu.fabric.engine.state_layout import (
     TASK,
     TOO_LATE,
     TRIAL,
-    Engine,
+    SolverArrays,
     align_records,
     columns,
 )
@@ -51,8 +51,8 @@ class State:
         self._tasks, self._links = align_records(0, TASK), align_records(self._graph.n_links, LINK)
         self._links["capacity"], self._links["level"] = self._graph.capacity_Bps / TICKS_PER_S, np.inf
         self._links["next_left"], self._links["staying"] = NEVER, -1
-        self._reg = np.zeros(N_REG, np.int64)
-        self._reg[TRIAL], self._reg[TOO_LATE] = 1, -1
+        self._scalars = np.zeros(N_SCALARS, np.int64)
+        self._scalars[TRIAL], self._scalars[TOO_LATE] = 1, -1
         self._floor = np.array([np.inf])
         self._changes: dict[int, dict[int, float]] = {}  # capacity by time and link
         n_links = self._graph.n_links
@@ -65,15 +65,15 @@ class State:
     @property
     def now_fs(self) -> int:
         """The present time, in ticks: everything before it has happened."""
-        return int(self._reg[NOW])
+        return int(self._scalars[NOW])
 
     @property
     def next_fs(self) -> int:
         """The tick of the next event, as far as it is known at present; NEVER if there is none."""
-        if self._reg[OPENED]:
+        if self._scalars[OPENED]:
             return self.now_fs
-        leaves = self._engine.event_time[0] if self._reg[EVENTS] else NEVER
-        starts = self._engine.start_time[0] if self._reg[STARTS] else NEVER
+        leaves = self._engine.event_time[0] if self._scalars[EVENTS] else NEVER
+        starts = self._engine.start_time[0] if self._scalars[STARTS] else NEVER
         return int(min(leaves, starts, *self._changes))
 
     @property
@@ -101,10 +101,12 @@ class State:
         return np.where(of["state"] == LEFT, of["left"], -1)
 
     def expected_fs(self, tasks: I64) -> I64:
-        """Return the tick at which each of some tasks will leave if all present flows keep their rates.
+        """Return the tick at which each task will leave if all present flows keep their rates; NEVER if that is not known.
 
-        The tasks move no bytes and take no time. The tick is NEVER if it is not known, because a predecessor has not begun or
-        stands still.
+        It is not known if a predecessor has not begun, or if its rate is 0.
+
+        Args:
+            tasks: The numbers of tasks without bytes and without a duration, such as joins.
         """
         graph = self._graph
         first, counts = graph.pred_start[tasks], graph.pred_start[tasks + 1] - graph.pred_start[tasks]
@@ -167,7 +169,7 @@ class State:
         self._refuse_late()
 
     def forget(self) -> I64:
-        """Drop the tasks that are over and that nothing refers to, and number the other tasks anew.
+        """Drop the tasks that have ended and that no other task waits for, and give the others new numbers.
 
         Returns:
             [V] the new number of each task; -1: it is dropped, and no task that is added later may wait for it.
@@ -203,7 +205,7 @@ class State:
         other._tasks, other._graph = transfer_tasks(self._tasks, now_fs, self._graph, graph, anew)
         if held is not None:
             other._tasks["state"][held] += 1
-        other._reg[NOW] = now_fs
+        other._scalars[NOW] = now_fs
         other._start_time, other._start_task = np.zeros(n, np.int64), np.zeros(n, np.int32)
         count_waits(other._tasks, 0, columns(other._graph))
         other._engine = other._lay_out()
@@ -276,8 +278,8 @@ class State:
 
     def _refuse_late(self) -> None:
         """Check that no task ends beyond the clock."""
-        if self._reg[TOO_LATE] >= 0:
-            raise self._too_late(int(self._reg[TOO_LATE]))
+        if self._scalars[TOO_LATE] >= 0:
+            raise self._too_late(int(self._scalars[TOO_LATE]))
 
     def _too_late(self, task: int) -> TaskError:
         """Return the error for a task that ends beyond the clock; the message says why it takes so long."""
@@ -292,7 +294,7 @@ class State:
         mend = "send less, or over faster links" if len(rates) else "have it take less"
         return TaskError("solver", f"{said}; {mend}", task)
 
-    def _lay_out(self) -> Engine:
+    def _lay_out(self) -> SolverArrays:
         """Return the arrays of the compiled functions for the present tasks."""
         graph, tasks, links = columns(self._graph), self._tasks, self._links
         n, n_links = len(tasks), len(links)
@@ -304,7 +306,7 @@ class State:
         frozen = np.empty(n, np.float64), np.empty(n, np.int32), self._kept_rate, self._kept_weight
         events = self._event_time, self._event_link, self._event_place, self._start_time, self._start_task
         recent = np.full(_RECENT, -1, np.int32)
-        return Engine(tasks, links, graph, *(after + lists + levels + frozen + events), recent, self._reg)
+        return SolverArrays(tasks, links, graph, *(after + lists + levels + frozen + events), recent, self._scalars)
 
 
 def _subgraph(graph: Graph, kept: Bool, number: I64) -> Graph:

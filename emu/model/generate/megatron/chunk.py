@@ -38,7 +38,10 @@ _TENSOR, _BUCKET = 64, 128  # elements: where something that is scattered begins
 
 
 class Tensor(NamedTuple):
-    """The parameters of one kernel in a buffer."""
+    """The parameters of one kernel, as elements that lie one after another in a gradient buffer.
+
+    `place` is the number of the part of the model in the chunk; `shared` says whether the other end of a pipeline has a copy.
+    """
 
     elements: int
     place: int = 0  # of its part in the chunk
@@ -47,7 +50,7 @@ class Tensor(NamedTuple):
 
 @dataclass
 class Buffer:
-    """The gradient buffer for one kind of parameters of a chunk on a rank."""
+    """The gradient buffer of a rank for parameters of one kind (axis and dtype), cut into buckets."""
 
     tape: Tape
     precision: Precision
@@ -113,7 +116,7 @@ class Buffer:
             self.asked.append(self._gathered(self.buckets[-1]))
 
     def needs(self, place: int) -> None:
-        """Wait for the weights of a part in the first forward of a step, and request those of the next bucket."""
+        """Wait, in the first forward of a step, for the weights of part number `place`, and request the next bucket's."""
         own = [bucket for bucket, tensor in zip(self.of, self.tensors, strict=True) if tensor.place == place]
         while self._gathers and own and self.gathered < len(self.buckets) - min(own):
             self.tape.join(self.asked[self.gathered])
@@ -137,7 +140,7 @@ class Buffer:
         return self.tape.ask(self.weights(elements))
 
     def weights(self, elements: int) -> Ask:
-        """Return the request that gathers a number of weights."""
+        """Return the request that gathers `elements` weights."""
         return Ask(self.axis, "all_gather", elements, self.gathers or self.precision.weight)
 
 
@@ -151,7 +154,7 @@ Kind = tuple[str, str]  # of a buffer: the axis of the ranks that have copies, a
 
 @dataclass(frozen=True)
 class Chunk:
-    """A stage of a pipeline, or the whole model, on one rank."""
+    """The layers of one (virtual) stage of a pipeline, or the whole model, on one rank, with its gradient buffers."""
 
     gradients: ClassVar[WholeGradients] = WholeGradients()  # turns of weights and gradients do nothing: buffers are reduced
     tape: Tape
@@ -181,19 +184,19 @@ class Chunk:
                 buffer.ahead()
 
     def forward(self, pass_: int) -> None:
-        """Write the forward of one microbatch."""
+        """Write the events of the forward of microbatch `pass_` on the tape."""
         if self.overlaps and pass_ == 0:
             self._forward(gathers=True)
         else:
-            self.tape.again((self._key, FORWARD), self._forward)
+            self.tape.write_or_copy((self._key, FORWARD), self._forward)
 
     def backward(self, pass_: int) -> None:
-        """Write the backward of one microbatch."""
+        """Write the events of the backward of microbatch `pass_` on the tape."""
         if self.overlaps and pass_ == self.layers[0].plan.passes - 1:
             self._backward(reduces=True)
         else:
             later = pass_ < self.deferred
-            self.tape.again((self._key, BACKWARD, later), partial(self._backward, later=later))
+            self.tape.write_or_copy((self._key, BACKWARD, later), partial(self._backward, later=later))
 
     def drain(self) -> None:
         """Write the gradients of the head's weight that were deferred."""
@@ -212,8 +215,8 @@ class Chunk:
                 buffer.needs(place)
             layer.forward(self.tape)
         for place in range(len(self.memory.layers)):
-            deque(self.memory.forward(place, self.tape.memory), maxlen=0)
-        self.memory.end_forward(self.tape.memory)
+            deque(self.memory.forward(place, self.tape.ledger), maxlen=0)
+        self.memory.end_forward(self.tape.ledger)
 
     def _backward(self, *, reduces: bool = False, later: bool = False) -> None:
         """Write all events of the backward of one microbatch.
@@ -226,7 +229,7 @@ class Chunk:
             arrived = partial(self._arrived, layer) if reduces else leave_gradient
             layer.backward(self.tape, arrived, later=later and layer.defers)
         # Gradients are added to a buffer that lives always, so that every pass holds as much as the first.
-        memory = BackwardMemory(self.memory, self.tape.memory, first=True, last=False)
+        memory = BackwardMemory(self.memory, self.tape.ledger, first=True, last=False)
         for place in reversed(range(len(self.memory.layers))):
             deque(memory.layer(place), maxlen=0)
         memory.end()
@@ -236,7 +239,7 @@ class Chunk:
 
 
 def leave_gradient(kernel: RankKernel) -> None:
-    """Do nothing: the gradient of a kernel stays in the buffer to which it was added."""
+    """Do nothing with the gradient of a kernel, which stays in the buffer to which it was added."""
 
 
 def parts_of(model: Model, plan: Plan, stack: Stack, place: int = 0, at: int = 0) -> RankParts:
@@ -246,7 +249,7 @@ def parts_of(model: Model, plan: Plan, stack: Stack, place: int = 0, at: int = 0
         model: The model that is trained.
         plan: The plan.
         stack: The software.
-        place: The place of the rank in its pipeline.
+        place: The place of the pipeline at which the rank is, from 0.
         at: The position of the rank in its group of context parallelism.
     """
     return RankParts(model, plan, stack, rows_by_kind(fullest, plan, model), place, at)

@@ -42,7 +42,7 @@ class MegatronLayer(Share):
         yield from ((kernel, self.parameters_of(kernel)) for kernel in self.kernels if self.parameters_of(kernel))
 
     def parameters_of(self, kernel: RankKernel) -> int:
-        """Return the number of a kernel's parameters.
+        """Return the number of a kernel's parameters on this rank.
 
         If a pipeline separates a tied embedding and head, each end has a copy of the table.
         """
@@ -68,7 +68,10 @@ class MegatronLayer(Share):
         return "+".join(plan.copy_axes) or "dp"
 
     def buffer(self, kernel: RankKernel) -> tuple[str, str]:
-        """Return the kind of buffer for a kernel's gradients: its axis, and the dtype in which weights are gathered."""
+        """Return the kind of buffer for a kernel's gradients.
+
+        It is the axis over which they are summed, and the dtype in which weights are gathered.
+        """
         narrow = self._is_narrow(kernel) and self.stack.narrow_gather
         return self.axis(kernel), narrow or self.stack.precision.weight
 
@@ -114,7 +117,7 @@ class MegatronLayer(Share):
 
     def _forward(self, tape: Tape, kernel: RankKernel) -> None:
         """Write the forward of one kernel with its requests."""
-        works = self._works(kernel, FORWARD)
+        works = self._work_of(kernel, FORWARD)
         if kernel.operator.experts:
             run(tape, row_counts(self) if kernel.receives else [])
             travel(tape, self, kernel.receives, kernel.returns, works)
@@ -144,7 +147,7 @@ class MegatronLayer(Share):
         if kernel.operator.kind == ATTENTION and plan.cp > 1:
             ContextKernels(self, kernel).backward(tape)
             return
-        works = cast_first(tape, self._works(kernel, INPUT)) if not kernel.operator.experts else self._works(kernel, INPUT)
+        works = cast_first(tape, self._work_of(kernel, INPUT)) if not kernel.operator.experts else self._work_of(kernel, INPUT)
         arrived = [self._read(kernel)] if kernel.leaves and plan.sp else []
         again = [self._read(kernel)] if kernel.enters and plan.sp and not later else []
         given = [self._summed(kernel)] if kernel.enters and plan.tp > 1 else []
@@ -166,28 +169,32 @@ class MegatronLayer(Share):
         n = amount.parameters
         if kernel.operator.kind == PRODUCT and self.stack.accumulation == FUSED:
             added = self.work(kernel.operator.name, amount + Amount(parameters=n), precision.gradient, shape)
-            return self.with_casts(kernel.operator, WEIGHT, [added], self._around(kernel))
+            return self.with_casts(kernel.operator, WEIGHT, [added], self._neighbours_of(kernel))
         made = self.work(kernel.operator.name, amount, precision.weight, shape)
         added = moving("accumulated", precision.activation, (n, precision.weight), (2 * n, precision.gradient))
-        return self.with_casts(kernel.operator, WEIGHT, [made, added], self._around(kernel))
+        return self.with_casts(kernel.operator, WEIGHT, [made, added], self._neighbours_of(kernel))
 
-    def _works(self, kernel: RankKernel, what: str) -> list[Computation]:
-        """Return the computations of the forward, or of the input gradients.
+    def _work_of(self, kernel: RankKernel, what: str) -> list[Computation]:
+        """Return the computations that one pass runs for a kernel: its products or copies, and the casts around them.
 
-        Those of the loss are over the rank's share of the vocabulary.
+        The computations of the loss are over the rank's share of the vocabulary.
+
+        Args:
+            kernel: The kernel.
+            what: The pass: FORWARD, INPUT (the gradient of the input) or WEIGHT (the gradient of the weight).
         """
         share = self.plan.tp if kernel.operator.kind == LOSS else 1
         works = [
             self.work(kernel.operator.name, replace(amount, whole=amount.whole // share), self.stack.precision.weight, shape)
             for amount, shape in pieces_of(kernel.operator, self.stack, what, drops=self.plan.dropout > 0)
         ]
-        return self.with_casts(kernel.operator, what, works, self._around(kernel))
+        return self.with_casts(kernel.operator, what, works, self._neighbours_of(kernel))
 
     def _is_narrow(self, kernel: RankKernel) -> bool:
         """Return whether a kernel is a product in FP8."""
         return in_fp8(kernel.operator, self.stack, layer=self.is_layer)
 
-    def _around(self, kernel: RankKernel) -> ProductPlace:
+    def _neighbours_of(self, kernel: RankKernel) -> ProductPlace:
         """Return the neighbours of a product, which decide how many bytes its casts to FP8 move.
 
         Rows that are gathered are cast before; those of experts are cast as they arrive.
@@ -220,7 +227,7 @@ def cast_first(tape: Tape, works: Sequence[Computation]) -> list[Computation]:
 
 
 def in_pieces(tape: Tape, before: Sequence[Ask], after: Sequence[Ask], works: Sequence[Computation], tp: int) -> None:
-    """Write a product that is computed in pieces and overlaps with the gather of its rows and the scatter of its sums.
+    """Write a product that is cut into pieces, so that the gather of its rows and the scatter of its sums overlap with it.
 
     A gather runs during all pieces, because the rank's own rows are there at once. A scatter of one piece runs during the
     product of the next, so that only the last one is awaited. Source: Transformer Engine, comm_gemm_overlap.cpp (ring exchange,

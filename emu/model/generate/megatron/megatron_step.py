@@ -44,12 +44,12 @@ def roles(model: Model, plan: Plan, stack: Stack, place: int, routing: Splits | 
     """
     memory, ranks = _evenly_routed(model, plan, stack, place).memory, np.arange(plan.stage_ranks)
     for at in range(plan.ring):
-        rank, tape = parts_of(model, plan, stack, place, at), Tape(stack.precision.activation, memory=memory.opened())
+        rank, tape = parts_of(model, plan, stack, place, at), Tape(stack.precision.activation, ledger=memory.opened())
         layers = {number: layers_of(rank, number) for number in memory.stages}
         chunks = {n: Chunk(tape, n, memory.of_pass(n), own, buffers_of(tape, own, n)) for n, own in layers.items()}
         _take_passes(tape, rank, chunks)
         finish(tape, tuple(chunks.values()))
-        yield Role(tape, place * plan.stage_ranks + ring_ranks(plan, ranks, at), (0, 0), memory.peak(tape.memory), at=at)
+        yield Role(tape, place * plan.stage_ranks + ring_ranks(plan, ranks, at), (0, 0), memory.peak(tape.ledger), at=at)
 
 
 def peaks(model: Model, plan: Plan, stack: Stack, places: Iterable[int]) -> Iterator[PeakBytes]:
@@ -57,9 +57,9 @@ def peaks(model: Model, plan: Plan, stack: Stack, places: Iterable[int]) -> Iter
     known: KnownStretches = {}
     first = _evenly_routed(model, plan, stack)
     for rank in (replace(first, place=place) for place in places):
-        tape = Tape(stack.precision.activation, memory=rank.memory.opened(), known=known, silent=True)
+        tape = Tape(stack.precision.activation, ledger=rank.memory.opened(), known=known, silent=True)
         _take_passes(tape, rank, {n: Chunk(tape, n, rank.memory.of_pass(n)) for n in rank.memory.stages})
-        yield rank.memory.peak(tape.memory)
+        yield rank.memory.peak(tape.ledger)
 
 
 def _evenly_routed(model: Model, plan: Plan, stack: Stack, place: int = 0) -> RankParts:

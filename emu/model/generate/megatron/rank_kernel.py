@@ -115,7 +115,10 @@ def _stay(share: Share) -> bool:
 
 
 class RankKernel(NamedTuple):
-    """One kernel of a rank: its operator, the work of its passes, and its place in the tensor-parallel region."""
+    """One kernel of a rank: its operator, and the work of its passes.
+
+    It also says whether the kernel reads from or writes to outside the region that tensor parallelism cuts.
+    """
 
     operator: ModelOperator
     passes: Passes
@@ -126,10 +129,10 @@ class RankKernel(NamedTuple):
 
 
 def kernels(operators: Sequence[ModelOperator], stack: Stack, *, alike: bool = False) -> tuple[RankKernel, ...]:
-    """Return the kernels of a part, in the order of the forward.
+    """Return the kernels of a part of the model on a rank, in the order of the forward.
 
     Args:
-        operators: The operators of the part.
+        operators: The operators of the part of the model on the rank.
         stack: The software whose kernels run.
         alike: Whether the ranks of tensor parallelism have the same tokens, so that a block of experts is also a region that
             tensor parallelism cuts.
@@ -187,14 +190,14 @@ class ContextKernels:
     def forward(self, tape: Tape) -> None:
         """Write the forward of one pass on a tape."""
         if self.share.plan.cp_comm == "all_gather":
-            run(tape, (self._asked("all_gather"), self._whole(FORWARD)))
+            run(tape, (self._asked("all_gather"), self._over_all_keys(FORWARD)))
         else:
             self._round(tape, self.kernel.passes.forward, gradients=False)
 
     def backward(self, tape: Tape) -> None:
         """Write the backward of one pass on a tape."""
         if self.share.plan.cp_comm == "all_gather":
-            run(tape, (self._asked("all_gather"), self._whole(INPUT), self._asked("reduce_scatter")))
+            run(tape, (self._asked("all_gather"), self._over_all_keys(INPUT), self._asked("reduce_scatter")))
         else:
             self._round(tape, self.kernel.passes.backward_input, gradients=True)
 
@@ -241,7 +244,7 @@ class ContextKernels:
         operator = self.kernel.operator
         return operator.fused.forward.cut - operator.outputs.cut - queries
 
-    def _whole(self, what: str) -> Computation:
+    def _over_all_keys(self, what: str) -> Computation:
         """Return the attention between the rank's queries and the keys of all ranks."""
         plan, name = self.share.plan, self.kernel.operator.name
         tokens = replace(self.share.tokens, context=plan.seq)

@@ -2,7 +2,7 @@
 
 In its own placement a candidate is bounded by the rates of the ports that serve its groups, then by the times of its requests.
 
-A quick bound counts the most frequent kind of layer. It is not above the bound of `emu.study.planning.bound.bound`, which
+A quick bound counts the most frequent kind of layer. It is not above the bound of `emu.study.planning.bound.outline`, which
 counts all parts. In the quicker of two, one pass stands for plans of all microbatches. Where tiles fill all cores, a sequence
 takes no longer in a pass of more sequences than in a pass of fewer: more share the fixed time of a pass (weights read, messages
 begun). Own requests are timed only as far as is needed.
@@ -19,7 +19,6 @@ from emu.arrays import F64
 from emu.errors import InputError
 from emu.memo import kept_by
 from emu.model.plan.plan import Plan
-from emu.study.planning.bound.bound import ROUNDED, Outline, chart_s
 from emu.study.planning.bound.least_times import (
     BoundedRequest,
     LeastTimes,
@@ -29,6 +28,8 @@ from emu.study.planning.bound.least_times import (
     PortLeastTimes,
 )
 from emu.study.planning.bound.megatron_paths import MegatronPaths
+from emu.study.planning.bound.outline import ROUNDED, Outline
+from emu.study.planning.bound.pipeline_chart import chart_s
 from emu.study.planning.bound.rates import LeastTime, Rates, ports_of
 from emu.study.planning.bound.tape_paths import TapePath, TapePaths, times_s
 from emu.study.planning.search.row import Candidate
@@ -48,13 +49,13 @@ class QuickBounds:
     paths: TapePaths  # the paths of the model's parts on the device
     rates: Sequence[Rates]  # of each topology
 
-    def quickly_s(self, plan: Plan) -> float:
+    def by_sequence_s(self, plan: Plan) -> float:
         """Return a bound of a plan's step, in seconds, by the least time of a sequence in a pass of any number of sequences."""
         forward, backward = self._sequence_s(plan)
         return self._step_s(plan, plan.pass_batch * forward, plan.pass_batch * backward)
 
-    def seconds(self, plan: Plan) -> float:
-        """Return a better bound of a plan's step, in seconds, by the time of its own passes."""
+    def by_own_passes_s(self, plan: Plan) -> float:
+        """Return a lower bound of a plan's step in seconds, from the time of a forward and a backward of its microbatches."""
         return self._step_s(plan, *self._own_pass_s(plan))
 
     @kept_by(lambda self, plan: (*plan.layer_settings, plan.recompute, *self.paths.pass_settings(plan)))
@@ -81,7 +82,7 @@ class QuickBounds:
 
     def _step_s(self, plan: Plan, forward: float, backward: float) -> float:
         """Return the bound of a step in seconds, by the seconds of a forward and of a backward of a layer."""
-        own, before, smallest = self._of_places(plan)
+        own, before, smallest = self._layers_by_place(plan)
         after = 0.0 * smallest if plan.splits else smallest
         takes = plan.passes * (forward + backward) * own + forward * before + backward * after
         return float(takes.max())
@@ -100,14 +101,14 @@ class QuickBounds:
     def _pass_s(self, paths: TapePaths, plan: Plan) -> tuple[float, float]:
         """Return the least seconds of a forward and of a backward of a layer on any topology; 0 if it cannot be generated."""
         try:
-            turns = paths.of_layer(plan, self._kind)
-        except InputError:  # it is told when the plan is looked at
+            path = paths.of_layer(plan, self._kind)
+        except InputError:  # `anywhere_s` refuses the plan later
             return 0.0, 0.0
-        found = [times_s(turns, LeastTimes(rates, plan), 0) for rates in self.rates]
+        found = [times_s(path, LeastTimes(rates, plan), 0) for rates in self.rates]
         return min(forward for forward, _, _ in found), min(min(backwards) for _, *backwards in found)
 
     @kept_by(lambda _, plan: (plan.layers, plan.pp, plan.vp, plan.pipeline))
-    def _of_places(self, plan: Plan) -> tuple[F64, F64, F64]:
+    def _layers_by_place(self, plan: Plan) -> tuple[F64, F64, F64]:
         """Return numbers of layers for each place, each [P].
 
         Returns:
@@ -115,22 +116,22 @@ class QuickBounds:
             these places.
         """
         counts = self.paths.cut(plan).counts[..., self.paths.names.index(self._kind)]
-        return counts.sum(axis=1), _before(counts[:, 0]), _before(counts.min(axis=1))
+        return counts.sum(axis=1), _sums_before(counts[:, 0]), _sums_before(counts.min(axis=1))
 
 
-def _before(counts: F64) -> F64:
-    """Return [P] the sums of the values before each place."""
+def _sums_before(counts: F64) -> F64:
+    """Return [P] for each place of a pipeline the sum of the values of all places before it."""
     return np.concatenate(([0.0], np.cumsum(counts)[:-1]))
 
 
 @dataclass(eq=False)
 class CandidateBounds:
-    """The bounds of the candidates of one search."""
+    """The lower bounds of step times for all candidates of one search, which get tighter as requests are timed."""
 
     paths: TapePaths
     topologies: Sequence[Topology]  # as the software has them
     axes: frozenset[str] = frozenset()  # axes for which a word names the algorithm
-    names: bool = False  # a word names an algorithm, by which ranks may send to switches, even where none is said to add
+    names_algorithm: bool = False  # a word does, by which ranks may send to switches, even where none is said to add
     quick: QuickBounds = field(init=False)
     _rates: list[Rates] = field(init=False)
     _known: list[dict[Hashable, LeastTime]] = field(init=False)  # times of requests by name, of each topology
@@ -154,44 +155,44 @@ class CandidateBounds:
 
     @property
     def reduces(self) -> bool:
-        """True if gradients are reduced during the passes, so that the bound `reduced` can be the larger one."""
+        """True if gradients are reduced during the passes, so that the bound `reduced_s` may be the larger one."""
         return self.paths.reduces
 
     def reduced_s(self, plan: Plan) -> float:
         """Return a bound of a plan's step in seconds, by reductions of gradients alone, in the best placement anywhere."""
         paths = self.paths.reductions(plan, last=False)
         every = (Candidate(number, plan, axes) for number in range(len(self.topologies)) for axes in placements(plan))
-        return min(_longest_s(paths, self._quick(each)) for each in every)
+        return min(_longest_s(paths, self._port_times(each)) for each in every)
 
-    def quickly_s(self, candidate: Candidate) -> float:
+    def by_ports_s(self, candidate: Candidate) -> float:
         """Return a fast lower bound of a candidate in its placement, in seconds, by the rates of ports."""
-        there = self._quick(candidate)
-        return max(self._outlined(candidate.plan).seconds(there), self._reduced_s(there))
+        least = self._port_times(candidate)
+        return max(self._outlined(candidate.plan).seconds(least), self._reduced_s(least))
 
-    def _reduced_s(self, there: PortLeastTimes) -> float:
+    def _reduced_s(self, least: PortLeastTimes) -> float:
         """Return the bound of a candidate by its reductions of gradients, in seconds."""
-        return _longest_s(self.paths.reductions(there.plan, last=False), there)
+        return _longest_s(self.paths.reductions(least.plan, last=False), least)
 
-    def _where(self, candidate: Candidate) -> PlacedGroups:
-        """Return the groups of a candidate in its placement."""
+    def _placed_groups(self, candidate: Candidate) -> PlacedGroups:
+        """Return the groups of each axis of a candidate, on the NPUs of its placement."""
         number, plan, axes = candidate
         key = (number, *plan.sizes.values(), axes)
         if key not in self._groups:
             topology = self.topologies[number]
-            ports = None if self.names else ports_of(topology, plan.world)
+            ports = None if self.names_algorithm else ports_of(topology, plan.world)
             self._groups[key] = PlacedGroups.of(topology, plan, axes, self._rates[number], ports)
         return self._groups[key]
 
-    def _quick(self, candidate: Candidate) -> PortLeastTimes:
+    def _port_times(self, candidate: Candidate) -> PortLeastTimes:
         """Return the least times of a candidate's requests by the rates of ports."""
-        return PortLeastTimes(self._rates[candidate.topology], candidate.plan, self._where(candidate))
+        return PortLeastTimes(self._rates[candidate.topology], candidate.plan, self._placed_groups(candidate))
 
-    def _there(self, candidate: Candidate) -> PlacedLeastTimes:
-        """Return the least times of a candidate's requests in its placement, as far as they are known."""
+    def _placed_times(self, candidate: Candidate) -> PlacedLeastTimes:
+        """Return the least times of a candidate's requests on the NPUs of its placement, as far as they are known."""
         number, plan, _ = candidate
-        return PlacedLeastTimes(self._rates[number], plan, self._where(candidate), self._known[number], self.axes)
+        return PlacedLeastTimes(self._rates[number], plan, self._placed_groups(candidate), self._known[number], self.axes)
 
-    def nearer(self, candidates: Sequence[Candidate], times: TimeRequests) -> list[tuple[float, bool]]:
+    def tighter(self, candidates: Sequence[Candidate], times: TimeRequests) -> list[tuple[float, bool]]:
         """Return tighter bounds of candidates, after timing some of their requests that have no known time.
 
         Args:
@@ -199,7 +200,8 @@ class CandidateBounds:
             times: A function that times requests.
 
         Returns:
-            For each candidate the bound in seconds, and whether it is final: all times of its requests are known.
+            For each candidate the bound in seconds, and whether it is final: all times of its requests are known, and the
+            chart of its pipeline is counted. That is so from the second call for the candidate on.
         """
         missing: list[Missing] = [{} for _ in self.topologies]
         found = [self._bound(each) for each in candidates]
@@ -214,13 +216,13 @@ class CandidateBounds:
 
         The chart of the pipeline is slow to compute. It is left to a second call for the candidate, once no time is missing.
         """
-        there, outline = self._there(candidate), self._outlined(candidate.plan)
-        least_s = max(outline.seconds(there), self._reduced_s(there))
+        least, outline = self._placed_times(candidate), self._outlined(candidate.plan)
+        least_s = max(outline.seconds(least), self._reduced_s(least))
         charted = candidate in self._timed
         if charted and isinstance(self.paths, MegatronPaths):  # other software has no charts
-            least_s = max(least_s, chart_s(self.paths, outline, there))
-        self._timed.update([candidate] * (not there.missing))
-        return least_s, there.missing, charted and not there.missing
+            least_s = max(least_s, chart_s(self.paths, outline, least))
+        self._timed.update([candidate] * (not least.missing))
+        return least_s, least.missing, charted and not least.missing
 
     def _time(self, missing: Sequence[Missing], times: TimeRequests) -> None:
         """Time the missing requests of the lowest order, for each topology, and store their times."""

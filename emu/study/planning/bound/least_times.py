@@ -24,9 +24,9 @@ from emu.dtypes import item_bytes
 from emu.errors import InputError
 from emu.fabric.floor import least_fs
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
-from emu.fabric.rounds import message_count
+from emu.fabric.rounds import group_message_count
 from emu.memo import kept_by
-from emu.model.generate.generate import members
+from emu.model.generate.generate import groups_of_axis
 from emu.model.generate.item import Ask
 from emu.model.plan.plan import Plan
 from emu.study.choice.chooser import choice_on
@@ -34,14 +34,14 @@ from emu.study.choice.site import canonical_npus
 from emu.study.planning.bound.rates import LeastTime, Ports, Rates, ranks_of
 from emu.study.training.axes import npus_of
 from emu.study.training.composed.isolated_request import LIGHT
-from emu.study.training.composed.place_requests import DistinctRequest, choosing
 from emu.study.training.composed.request_parts import RequestPart, goes_round, parts_by_algorithm
-from emu.study.training.step_choice.options import SLOWER, Option, ServedFabric, is_open, other_choosers
+from emu.study.training.composed.requests_by_place import DistinctRequest, RequestKind, choosing
+from emu.study.training.step_choice.options import SLOWER, Option, ServedFabric, is_free, other_choosers
 from emu.topology.facts.facts import routes_spread
 from emu.topology.topology import Topology
 from emu.trace.matching.call_batch import BatchKey
 from emu.trace.matching.role_requests import MESSAGE
-from emu.trace.replay.replay import lay_request
+from emu.trace.replay.replay import place_request
 from emu.units import TICKS_PER_S
 
 
@@ -54,7 +54,7 @@ class LeastTimes:
 
     @cached_property
     def sizes(self) -> Mapping[str, int]:
-        """Sizes of the plan's axes."""
+        """The size of each axis of the plan, by its name."""
         return self.plan.sizes
 
     def place_key(self, place: int) -> Hashable:
@@ -66,7 +66,7 @@ class LeastTimes:
         return self.rates, tuple(ranks_of(self.sizes, axis) for axis in axes)
 
     def collective(self, place: int, ask: Ask) -> LeastTime:
-        """Return the least time of a collective of all ranks at a place, or of a message to the next member of each group."""
+        """Return the least time of a collective of the ranks at one place of a pipeline."""
         ring, item = ask.operation == MESSAGE or goes_round(ask.splits), item_bytes(ask.dtype)
         rates = self.rates_of(place, ask.axis, ring=ring)
         if ring:
@@ -75,7 +75,7 @@ class LeastTimes:
         return LeastTime(0.0, rates.least_s(ask.operation, elements, item, ranks_of(self.sizes, ask.axis)))
 
     def rates_of(self, place: int, axis: str, *, ring: bool) -> Rates:
-        """Return the rates of a rank within its group of an axis; `ring`: only to its neighbours in the group."""
+        """Return the largest rates of a rank within its group of an axis; with `ring`, only to its neighbours there."""
         return self.rates
 
     def messages(self, to: int, size: int) -> Sequence[LeastTime]:
@@ -85,7 +85,7 @@ class LeastTimes:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Groups:
-    """Groups of NPUs whose ranks make one request at one time."""
+    """Groups of NPUs that make one request at the same time; one group stands for all that symmetry makes equal."""
 
     npus: I64  # [G, N] the NPUs that stand for all equal ones by symmetry
     choosing: I64  # [.., N] NPUs of the groups that choose the algorithm
@@ -96,7 +96,7 @@ class Groups:
 
 @dataclass(frozen=True, eq=False)
 class PlacedGroups:
-    """The groups of all plans with equal sizes of axes, in one placement."""
+    """The groups of all axes in one placement, for all plans with equal sizes of axes."""
 
     topology: Topology
     plan: Plan  # one of the plans
@@ -117,24 +117,24 @@ class PlacedGroups:
     @kept_by(lambda _, *asked: asked)
     def at(self, place: int, axis: str) -> Groups:
         """Return the groups of an axis at one place of a pipeline; the groups of all places if the axis crosses places."""
-        return self._of(self._own(place, axis), self._every(axis))
+        return self._groups_of(self._ranks_at(place, axis), self._every(axis))
 
     @kept_by(lambda _, *asked: asked)
     def neighbours(self, place: int, axis: str) -> Groups:
         """Return groups of two: each rank of a place with the next member of its group of an axis."""
         rows = self._pairs(place, axis)
-        return self._of(rows, rows)
+        return self._groups_of(rows, rows)
 
     @kept_by(lambda _, *asked: asked)
     def between(self, src: int, dst: int) -> Groups:
         """Return groups of two: each rank of a place with the rank of its pipeline at another place."""
         rows = self._every("pp")[:, [src, dst]]
-        return self._of(rows, rows)
+        return self._groups_of(rows, rows)
 
     @kept_by(lambda _, *asked: asked)
     def rates(self, place: int, axis: str) -> tuple[Rates, Rates]:
         """Return the largest rates of a rank within its group of an axis, and its rates to its two neighbours."""
-        return self._rates(self._own(place, axis)), self._rates(self._pairs(place, axis))
+        return self._rates(self._ranks_at(place, axis)), self._rates(self._pairs(place, axis))
 
     @kept_by(lambda _, *asked: asked)
     def rates_between(self, src: int, dst: int) -> Rates:
@@ -147,15 +147,15 @@ class PlacedGroups:
 
     def _pairs(self, place: int, axis: str) -> I64:
         """Return [pairs, 2] the ranks of a place, each with the next member of its group of an axis."""
-        own = self._own(place, axis)
+        own = self._ranks_at(place, axis)
         return np.stack((own, np.roll(own, -1, axis=1)), axis=-1).reshape(-1, 2)
 
     @kept_by(lambda _, *asked: asked)
     def names(self, place: int, axes: tuple[str, ...]) -> Hashable:
-        """Return the names of the groups of several axes at a place; equal groups have equal names."""
+        """Return a key of the groups of several axes at a place; groups with equal times have equal keys."""
         return tuple(self.at(place, axis).name for axis in axes)
 
-    def _own(self, place: int, axis: str) -> I64:
+    def _ranks_at(self, place: int, axis: str) -> I64:
         """Return [G, N] the ranks of the groups of an axis at one place, or at all places if the axis crosses places."""
         every, of_place = self._every(axis), self.plan.stage_ranks
         across = every[0, 0] // of_place != every[0, -1] // of_place
@@ -164,15 +164,15 @@ class PlacedGroups:
     @kept_by(lambda _, *asked: asked)
     def _every(self, axis: str) -> I64:
         """Return [G, N] the ranks of all groups of an axis."""
-        return members(self.plan, axis)
+        return groups_of_axis(self.plan, axis)
 
-    def _of(self, ranks: I64, every: I64) -> Groups:
+    def _groups_of(self, ranks: I64, every: I64) -> Groups:
         """Return groups of ranks [G, N], with the NPUs that represent all equivalent groups."""
         asking = choosing(ranks, every)
         both = canonical_npus(self.topology, self.npus[np.concatenate((ranks.ravel(), asking.ravel()))])
         npus, chosen = both[: ranks.size].reshape(ranks.shape), both[ranks.size :].reshape(asking.shape)
         rates = self._rates(ranks)
-        numbers = self.numbers if self.ports is None or self.ports.spread(self.npus[ranks]) else 1
+        numbers = self.numbers if self.ports is None or self.ports.routes_vary(self.npus[ranks]) else 1
         return Groups(npus, chosen, numbers, rates, digest((npus, chosen, numbers, rates)))
 
 
@@ -184,6 +184,7 @@ def _communicators(plan: Plan) -> int:
 
 _OF_LAYERS = ("tp", "cp", "ep", "etp", "etp+ep")
 _LAYERS, _PLACES, _ENDS = range(3)  # the order in which requests are timed: layers at place 0, layers at other places, the rest
+_ALONE = RequestKind(0, 0, -1, -1)  # of a request that nothing follows
 _MOST_ROOTS = 16  # limit of roots of an operation that are timed
 _NEAR = 0.03  # share above the least time by any algorithm that is near enough to try no other
 
@@ -207,12 +208,12 @@ class BoundedRequest(NamedTuple):
         members = self.groups.npus.shape[1] if self.ask.operation in ROOTED else 1
         return range(members) if members <= _MOST_ROOTS else None
 
-    def different(self, number: int) -> DistinctRequest:
-        """Return the request in the form that a composed step has, with communicator `number`."""
+    def as_distinct(self, communicator: int) -> DistinctRequest:
+        """Return the request in the form that a composed step has, by the communicator of a number."""
         ask, groups = self.ask, self.groups
         size, elements = ask.elements * item_bytes(ask.dtype), ask.elements * (ask.operation != MESSAGE)
-        said = (number, self.axis, ask.operation, ask.dtype)
-        return DistinctRequest(*said, 0, size, elements, ask.splits, groups.npus, groups.choosing, ())
+        said = (communicator, self.axis, ask.operation, ask.dtype)
+        return DistinctRequest(*said, 0, size, elements, ask.splits, groups.npus, groups.choosing, _ALONE)
 
 
 # Requests whose times are asked for and not known, by name, each after its rank in the order of timing: the least comes first.
@@ -239,15 +240,15 @@ def least_request_time(request: BoundedRequest, topology: Topology, algorithms: 
     roots = request.roots
     if roots is None:
         return LeastTime(0.0, 0.0)
-    asked = [request.different(n) for n in range(request.groups.numbers)]
+    asked = [request.as_distinct(n) for n in range(request.groups.numbers)]
     fabric = _Fabric(choice, topology, npus, launch_fs, request.groups.rates)
-    each = [_least(replace(of, root=root), fabric) for of in asked for root in roots]
-    return LeastTime(min(taken.left_s for taken in each), min(taken.there_s for taken in each))
+    each = [_least_over_algorithms(replace(of, root=root), fabric) for of in asked for root in roots]
+    return LeastTime(min(taken.left_s for taken in each), min(taken.delivered_s for taken in each))
 
 
 @dataclass(frozen=True, eq=False)
 class _Fabric(ServedFabric):
-    """A fabric that computes the least time of a request for a rank, instead of the whole time of the request."""
+    """A topology on which the least time of a request for one rank is computed, and not the time until all ranks are done."""
 
     rates: Rates  # the largest rates of a member for messages within its group
 
@@ -257,14 +258,14 @@ class _Fabric(ServedFabric):
 
     def laid(self, parts: Sequence[RequestPart]) -> list[PlacedSchedule]:
         """Return the placed schedule of each part."""
-        return [lay_request(part.what, self.topology, part.ranks) for part in parts]
+        return [place_request(part.what, self.topology, part.ranks) for part in parts]
 
     def least(self, asked: DistinctRequest, laid: Sequence[PlacedSchedule]) -> LeastTime:
         """Return the least time of a request for a rank, by the placed schedules that `laid` returns."""
         least = [least_fs(each, self.launch_fs) for each in laid]
         if asked.name == MESSAGE:
-            left, there = np.min([each.min(axis=0) for each in least], axis=0) / TICKS_PER_S
-            return LeastTime(left, there)
+            left, delivered = np.min([each.min(axis=0) for each in least], axis=0) / TICKS_PER_S
+            return LeastTime(left, delivered)
         ranks = asked.ranks.shape[1]
         return LeastTime(0.0, min(float(each[:, :ranks].min()) for each in least) / TICKS_PER_S)
 
@@ -282,36 +283,36 @@ class _Fabric(ServedFabric):
         return replace(asked, ranks=asked.ranks[np.sort(first)], choosing=asked.choosing[np.sort(first)])
 
 
-def _least(asked: DistinctRequest, fabric: _Fabric) -> LeastTime:
+def _least_over_algorithms(asked: DistinctRequest, fabric: _Fabric) -> LeastTime:
     """Return the least time of a request over all algorithms that may serve it."""
     parts = fabric.parts(asked)
     laid = fabric.laid(parts)
-    heavy = asked.name != MESSAGE and message_count(laid) > LIGHT
+    heavy = asked.name != MESSAGE and group_message_count(laid) > LIGHT
     if heavy and len(asked.ranks) > 1:
-        return _least(replace(asked, ranks=asked.choosing[:1], choosing=asked.choosing[:1]), fabric)
+        return _least_over_algorithms(replace(asked, ranks=asked.choosing[:1], choosing=asked.choosing[:1]), fabric)
     few = fabric.fewest(asked)
     if few is not asked:
         parts = fabric.parts(few)
         laid = fabric.laid(parts)
-    taken, seen = fabric.least(few, laid), {_served(parts)}
-    if not is_open(asked, fabric.choice):
+    taken, seen = fabric.least(few, laid), {_message_key(parts)}
+    if not is_free(asked, fabric.choice):
         return taken
     floor = LeastTime(0.0, _floor_s(asked, fabric))
     if heavy:
         return floor
     for option in _options(asked, fabric):
-        if taken.there_s <= (1 + _NEAR) * floor.there_s:
+        if taken.delivered_s <= (1 + _NEAR) * floor.delivered_s:
             return min(taken, floor)
         with suppress(InputError):
             parts = fabric.served_by(asked, option).parts(few)
-            if _served(parts) not in seen:
-                seen.add(_served(parts))
+            if _message_key(parts) not in seen:
+                seen.add(_message_key(parts))
                 taken = min(taken, fabric.least(few, fabric.laid(parts)))
     return taken
 
 
-def _served(parts: Sequence[RequestPart]) -> tuple[BatchKey, ...]:
-    """Return a key that is equal for parts with equal messages."""
+def _message_key(parts: Sequence[RequestPart]) -> tuple[BatchKey, ...]:
+    """Return a key that is equal for requests whose algorithms send equal messages."""
     return tuple(part.what for part in parts)
 
 

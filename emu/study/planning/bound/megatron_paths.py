@@ -30,10 +30,10 @@ class OverlappedRequests(NamedTuple):
 
 @dataclass(eq=False)
 class MegatronPaths(TapePaths):
-    """The paths of plans by Megatron-LM."""
+    """The paths of plans whose software is Megatron-LM: the longest chains of computations and requests in each pass."""
 
     def _layer_paths(self, plan: Plan, name: str) -> LayerPaths:
-        """Return the paths of a part's passes; all backwards are alike."""
+        """Return the paths through the passes of one part of the model; all its backwards are alike."""
         layer = MegatronLayer(self.model, plan, self.stack, name)
         forward, backward = Tape(self.dtype), Tape(self.dtype)
         layer.forward(forward)
@@ -97,9 +97,9 @@ class MegatronPaths(TapePaths):
     @kept_by(lambda _, plan, names, n: (*plan.layer_settings, *plan.sizes.values(), plan.sharding, plan.pp > 1, names, n == 0))
     def _overlapped(self, plan: Plan, names: tuple[str, ...], number: int) -> tuple[OverlappedRequests, ...]:
         """Return the overlapped requests of a stage with parts of these names."""
-        return tuple(self._aside(plan, buffer, names) for buffer in self.buffers_of_stage(plan, number))
+        return tuple(self._overlapped_of_buffer(plan, buffer, names) for buffer in self.buffers_of_stage(plan, number))
 
-    def _aside(self, plan: Plan, buffer: Buffer, names: tuple[str, ...]) -> OverlappedRequests:
+    def _overlapped_of_buffer(self, plan: Plan, buffer: Buffer, names: tuple[str, ...]) -> OverlappedRequests:
         """Return the overlapped requests of a buffer."""
         first = next(i for i, name in enumerate(names) if self.elements(plan, name).get(buffer.axis))
         asks, scattered, precision = buffer.ranks > 1, buffer.scattered, buffer.precision

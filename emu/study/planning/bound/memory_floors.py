@@ -25,7 +25,7 @@ _WINDOW = 8  # turns of each stage of all places, after the first backward, amon
 
 
 class _PartBytes(NamedTuple):
-    """The size of a part of the model on a rank."""
+    """The bytes that one part of the model needs on a rank: what a forward keeps, and what a backward makes."""
 
     kept: int  # bytes that a forward keeps
     parameters: int
@@ -34,12 +34,12 @@ class _PartBytes(NamedTuple):
 
 
 class _PartCount(NamedTuple):
-    """How often a part of the model is on place 0, and how many of its forwards still wait for their backwards."""
+    """The number of copies of a part of the model at place 0, and of their forwards that still wait for their backwards."""
 
     name: str
-    times: int
-    ahead: int  # at the first backward
-    beside: int  # at a later moment, when the gradients of all parts live; 0: there is no such moment
+    number: int  # on place 0
+    kept_first: int  # at the first backward
+    kept_later: int  # at a later moment, when the gradients of all parts live; 0: there is no such moment
 
 
 @dataclass(eq=False)
@@ -51,8 +51,8 @@ class MemoryFloors:
 
     def bytes(self, plan: Plan) -> int:
         """Return the lower bound of the memory of the fullest rank of a plan, in bytes."""
-        own = [(count, self._piece(plan, count.name)) for count in self._of_place(plan)]
-        elements, precision = sum(count.times * part.parameters for count, part in own), self.stack.precision
+        own = [(each, self._part_bytes(plan, each.name)) for each in self._parts_of_place_0(plan)]
+        elements, precision = sum(of_place.number * part.parameters for of_place, part in own), self.stack.precision
         shards = plan.stage_ranks if plan.exchanges else plan.holders  # those of experts are shared by others
         whole = elements // shards if plan.shards_weights else elements
         shared = max(part.largest for _, part in own) if self.stack.software.updates_tensors else elements // shards
@@ -66,16 +66,18 @@ class MemoryFloors:
             own: The parts of place 0.
             whole: The number of parameters whose gradients live at the end of the step.
         """
-        kept = sum(count.ahead * part.kept for count, part in own)
+        kept = sum(of_place.kept_first * part.kept for of_place, part in own)
         gradients = item_bytes(self.stack.precision.gradient) * whole
         if self.stack.software.adds_gradients:  # they always live
             return kept + gradients
-        together = sum(count.beside * part.kept + count.times * part.made for count, part in own if count.beside)
+        together = sum(
+            of_place.kept_later * part.kept + of_place.number * part.made for of_place, part in own if of_place.kept_later
+        )
         return max(kept, gradients, together)
 
     @kept_by(lambda _, plan: (plan.layers, plan.pp, plan.vp, plan.pipeline, plan.passes, plan.shards_weights))
-    def _of_place(self, plan: Plan) -> Sequence[_PartCount]:
-        """Return the parts of place 0."""
+    def _parts_of_place_0(self, plan: Plan) -> Sequence[_PartCount]:
+        """Return the parts of the model that the ranks at place 0 have, with their numbers."""
         stages = [Counter(part_names(plan, self.model, stage)) for stage in plan.stages_of(0)]
         every = sum(stages, Counter())
         found = _forwards_ahead(plan)
@@ -88,8 +90,8 @@ class MemoryFloors:
     @kept_by(
         lambda _, plan, name: (name, plan.pass_batch, *plan.layer_settings, plan.recompute, plan.pp == 1, plan.shards_weights)
     )
-    def _piece(self, plan: Plan, name: str) -> _PartBytes:
-        """Return the size of a part, one of the names of `part_names`."""
+    def _part_bytes(self, plan: Plan, name: str) -> _PartBytes:
+        """Return the bytes of a part of the model, one of the names of `part_names`."""
         routed = (
             about_even(plan, self.model, name) if name in self.model.kinds and not self.stack.software.adds_gradients else None
         )

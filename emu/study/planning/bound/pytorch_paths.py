@@ -23,7 +23,7 @@ _LATER = 2  # the number of a pass that is neither the first nor the last
 
 @dataclass(eq=False)
 class PytorchPaths(TapePaths):
-    """The paths of plans by PyTorch's own pieces."""
+    """The paths of plans whose software is PyTorch: the longest chains of computations and requests in each pass."""
 
     reduces: ClassVar[bool] = True
 
@@ -32,7 +32,7 @@ class PytorchPaths(TapePaths):
         return plan.shards_weights, plan.splits, plan.passes == 1
 
     def _layer_paths(self, plan: Plan, name: str) -> LayerPaths:
-        """Return the paths of a part's passes."""
+        """Return the paths through the passes of one part of the model."""
         [(_, routed), *_] = classes(plan, self.model, 0, None)
         rows = routed(self.model.kinds.index(name), 0) if name in self.model.kinds else None
         part, tapes = Part(self.model, plan, self.stack, name, rows), [Tape(self.dtype) for _ in range(3)]
@@ -54,9 +54,9 @@ class PytorchPaths(TapePaths):
 
     def reductions(self, plan: Plan, *, last: bool) -> tuple[TapePath, ...]:
         """Return [P] the paths of the requests beside the passes of each place; arguments as in `TapePaths.reductions`."""
-        return tuple(self._of_place(plan, place, last=last) for place in range(plan.pp))
+        return tuple(self._overlapped_at(plan, place, last=last) for place in range(plan.pp))
 
-    def _of_place(self, plan: Plan, place: int, *, last: bool) -> TapePath:
+    def _overlapped_at(self, plan: Plan, place: int, *, last: bool) -> TapePath:
         """Return the path of the requests beside the passes of one place; arguments as in `reductions`."""
         numbers = plan.stages_of(place * plan.stage_ranks)
         asks = tuple(self._reduced_by(plan, place, number, part_names(plan, self.model, number)) for number in numbers)
@@ -77,7 +77,7 @@ class PytorchPaths(TapePaths):
             plan.layer_settings,
             plan.sharding,
             plan.holders,
-            plan.sharded < plan.dp,
+            plan.shard_ranks < plan.dp,
             plan.copies > 1,
             plan.sizes["edp"],
             plan.splits,
@@ -96,7 +96,7 @@ class PytorchPaths(TapePaths):
 
     def _end_paths(self, plan: Plan, held: Sequence[HeldElements]) -> EndPaths:
         """Return the longest paths of a rank before its first pass and after its last; the optimizer updates an even share."""
-        tape, own = Tape(self.dtype), sum(size for _, _, size in held) // plan.sharded
+        tape, own = Tape(self.dtype), sum(size for _, _, size in held) // plan.shard_ranks
         self.update(tape, plan, own * (plan.clip > 0 and plan.shards_weights), own)
         before, after = (self.path_of(each, beside=self.stack.overlaps_gradients) for each in (Tape(self.dtype), tape))
         return before, after, after

@@ -28,10 +28,10 @@ _SEED = 1  # of the numbers of links, whose sum names a route: other links have 
 
 
 class LeastTime(NamedTuple):
-    """The least time of a request, in seconds."""
+    """The least time of a request or message in seconds: until it has left, and until it is delivered."""
 
     left_s: float  # until a message has left its sender
-    there_s: float  # until all ranks have left a collective, or a message is delivered
+    delivered_s: float  # until all ranks have left a collective, or a message is delivered
     is_final: bool = True  # False: a better bound can still be computed
 
 
@@ -44,7 +44,7 @@ class Rates(NamedTuple):
 
     @staticmethod
     def of(topology: Topology) -> "Rates":
-        """Return the rates of the NPU with the most links, and the least latency of a way out of an NPU and into one."""
+        """Return the rates of the NPU with the most links, and the least latency out of an NPU and into one."""
         links = topology.links
         out, into = (np.bincount(node, links.bandwidth_Bps, topology.n_nodes) for node in (links.src, links.dst))
         n = topology.n_npus
@@ -77,7 +77,7 @@ def ranks_of(sizes: Mapping[str, int], axis: str) -> int:
 
 
 class _Side(NamedTuple):
-    """The ports of NPUs in one direction: those by which messages leave, or those by which they arrive."""
+    """The ports of all NPUs in one direction: those by which messages leave, or those by which they arrive."""
 
     of_link: I64  # [L] the port of each link
     rate: F64  # bytes per second of each port; then 0 for no port; then the most of all ports of one NPU
@@ -114,7 +114,10 @@ class _Side(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Ports:
-    """The ports of the NPUs of a job, for messages between any two of them, in both directions."""
+    """The ports of the NPUs of a job, for messages between any two of them, out of the one and into the other.
+
+    `varies` says whether the route of a pair depends on the key of the message.
+    """
 
     at: I64  # [n_nodes] index of each NPU of the job
     out: _Side
@@ -133,7 +136,7 @@ class Ports:
         rows = self.at[npus]
         return Rates(self.out.most(rows), self.into.most(rows), anywhere.alpha_s)
 
-    def spread(self, npus: I64) -> bool:
+    def routes_vary(self, npus: I64) -> bool:
         """Return whether some messages within groups [G, N] take routes that depend on the communicator."""
         return any(bool(self.varies[np.ix_(rows, rows)].any()) for rows in self.at[npus])
 

@@ -36,7 +36,7 @@ from emu.trace.trace import Events, Kind
 
 @dataclass(frozen=True, eq=False)
 class TapePath:
-    """The events of a tape, in order, through which a longest path is computed."""
+    """The events of a tape, in order, through which the longest path is computed for given times of requests."""
 
     takes_s: Sequence[float]  # the seconds of each event; 0 for requests
     asks: Sequence[tuple[int, Ask]]  # the requests that take time, with the number of the event of each
@@ -48,7 +48,7 @@ class TapePath:
 
     @cached_property
     def axes(self) -> tuple[str, ...]:
-        """Axes of the requests."""
+        """The axes on which the requests of the path are."""
         return tuple(dict.fromkeys(ask.axis for _, ask in self.asks))
 
     def seconds(self, least: LeastTimes, place: int) -> float:
@@ -57,7 +57,7 @@ class TapePath:
         if of in self.known:
             return self.known[of]
         took = [(i, least.collective(place, ask)) for i, ask in self.asks]
-        longest_s = self._longest_s({i: each.left_s if i in self.sends else each.there_s for i, each in took})
+        longest_s = self._longest_s({i: each.left_s if i in self.sends else each.delivered_s for i, each in took})
         if all(each.is_final for _, each in took):
             self.known[of] = longest_s
         return longest_s
@@ -126,13 +126,13 @@ class TapePaths(ABC):
         """Return the paths of the passes of a part of the model, one of `names`."""
         return self._layer_paths(plan, name)
 
-    @kept_by(lambda _, plan, held: (held, plan.sharding, plan.sharded, plan.clip > 0, plan.tp))
+    @kept_by(lambda _, plan, held: (held, plan.sharding, plan.shard_ranks, plan.clip > 0, plan.tp))
     def of_ends(self, plan: Plan, held: Sequence[HeldElements]) -> EndPaths:
         """Return the paths before the first pass and after the last, for a rank that holds the given parameters."""
         return self._end_paths(plan, held)
 
     def held(self, plan: Plan, parts: Mapping[str, int]) -> tuple[HeldElements, ...]:
-        """Return the numbers of parameters on a rank with the given parts, by the axis of the ranks with copies of them."""
+        """Return the numbers of parameters of a rank with these parts of the model, by the axis of the ranks with copies."""
         found, sizes = Counter[str](), plan.sizes
         for name, n in parts.items():
             found.update({axis: n * size for axis, size in self.elements(plan, name).items()})
@@ -153,7 +153,7 @@ class TapePaths(ABC):
         """Return further settings on which the passes of a layer depend.
 
         The tuple is empty if there are none. Then the time of one pass serves plans of all microbatches
-        (`QuickBounds.quickly_s`).
+        (`QuickBounds.by_sequence_s`).
         """
         return ()
 
@@ -175,7 +175,7 @@ class TapePaths(ABC):
 
     @abstractmethod
     def _layer_paths(self, plan: Plan, name: str) -> LayerPaths:
-        """Return the paths of a part's passes."""
+        """Return the paths through the passes of one part of the model."""
 
     @abstractmethod
     def _end_paths(self, plan: Plan, held: Sequence[HeldElements]) -> EndPaths:
@@ -183,7 +183,7 @@ class TapePaths(ABC):
 
     @abstractmethod
     def _elements(self, plan: Plan, name: str) -> Mapping[str, int]:
-        """Return the parameters of a layer on a rank, by axis."""
+        """Return the number of parameters that a layer has on a rank, by the axis of the ranks with copies."""
 
     def moved_s(self, elements: int) -> float:
         """Return the seconds of the memory traffic of this number of gradients."""

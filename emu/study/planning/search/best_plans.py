@@ -11,9 +11,12 @@ from emu.study.planning.search.row import Candidate, PlanRow
 
 @dataclass
 class BestPlans:
-    """The rows of all candidates that are timed so far, and the best placement of each plan."""
+    """The rows of all candidates that are timed so far, and the best placement of each plan.
 
-    most: int  # plans of the table
+    A time is by the quick way (composed) or in full.
+    """
+
+    top: int  # plans of the table
     state: SearchState
     rows: dict[Candidate, PlanRow] = field(default_factory=dict)
     quick_s: dict[Candidate, float] = field(default_factory=dict)  # times by the quick way
@@ -24,22 +27,22 @@ class BestPlans:
     @property
     def lacking(self) -> int:
         """The number of plans that the table lacks."""
-        return max(0, self.most - len(self.best))
+        return max(0, self.top - len(self.best))
 
-    def take(self, candidate: Candidate, found: JobResult) -> None:
+    def store(self, candidate: Candidate, found: JobResult) -> None:
         """Store the quick result of a candidate's step, and update the best plans."""
         if REFUSED in found:
             return
         row = self.rows[candidate] = PlanRow.stored(found)
         key, mine = candidate[:2], (row.step_time_s, candidate)
-        self.best[key] = min(mine, self.best.get(key, mine), key=lambda each: (each[0], each[1].words))
+        self.best[key] = min(mine, self.best.get(key, mine), key=lambda each: (each[0], each[1].tie_key))
         self.quick_s[candidate] = row.step_time_s
         self.first_s = min(self.first_s, row.step_time_s)
         if not self.lacking:
-            self.worst_s = sorted(time_s for time_s, _ in self.best.values())[self.most - 1]
+            self.worst_s = sorted(time_s for time_s, _ in self.best.values())[self.top - 1]
         self.state.note_time(row.step_time_s, candidate)
 
-    def near(self, share: float) -> list[Candidate]:
+    def within(self, share: float) -> list[Candidate]:
         """Return the candidates that are slower than the last plan of the table by at most a share of its time."""
         return [each for each, time_s in self.quick_s.items() if time_s <= (1 + share) * self.worst_s]
 
@@ -51,8 +54,8 @@ class BestPlans:
 
     def ranked(self) -> list[Candidate]:
         """Return the candidates of the table, each plan in its best placement, the fastest first."""
-        every = sorted(self.best.values(), key=lambda each: (each[0], each[1].words))
-        return [candidate for _, candidate in every[: self.most]]
+        every = sorted(self.best.values(), key=lambda each: (each[0], each[1].tie_key))
+        return [candidate for _, candidate in every[: self.top]]
 
     def rows_of(self, candidates: Iterable[Candidate]) -> list[PlanRow]:
         """Return the rows of candidates that have one, each plan in its best placement among them."""
@@ -70,4 +73,4 @@ class BestPlans:
             if key not in best or row.step_time_s < rows[best[key]].step_time_s:
                 best[key] = candidate
         by_time = sorted(best.values(), key=lambda each: rows[each].step_time_s)
-        return {each: rows[each] for each in by_time[: self.most]}
+        return {each: rows[each] for each in by_time[: self.top]}

@@ -12,10 +12,11 @@ from typing import NamedTuple
 
 from emu.study.planning.search.row import Candidate
 
-# The kinds of bounds. A search goes through them from the last to the first; of equal bounds the best known comes first.
-# PLAN: quickly, in any placement; WORKS: by the plan's own passes; REDUCED: by its reductions of gradients, too; ANYWHERE: by
-# all parts of the model, on one topology; PLACED: in one placement; READY: final, so that the step is timed next.
-READY, PLACED, ANYWHERE, REDUCED, WORKS, PLAN = range(6)
+# The rungs of the ladder of bounds, by the way a bound is found. A search goes through them from the last number to the
+# first, so that of equal bounds the one that is worked out furthest comes first. SEQUENCE: by the time of one sequence;
+# OWN_PASSES: by the plan's own passes; REDUCED: by its reductions of gradients, too; ANYWHERE: by all parts of the model, on
+# one topology; PLACED: in one placement; READY: final, so that the step is timed next.
+READY, PLACED, ANYWHERE, REDUCED, OWN_PASSES, SEQUENCE = range(6)
 _TOGETHER = 64  # limit of entries that are looked at together
 # Shares by which the bound of a split counts for more where promising plans are looked for.
 _AGAIN = 0.01  # each time that a promising plan was looked for in it
@@ -24,7 +25,10 @@ _AS_LEAST = 1.005  # entries up to this times the least bound are looked at toge
 
 
 class Entry(NamedTuple):
-    """A candidate, or a plan in any placement, with the bound of its time."""
+    """A candidate, or a plan in any placement, with a lower bound of its time in seconds.
+
+    `kind` says how far the bound is worked out; `number` is unique and orders entries with equal bounds.
+    """
 
     bound_s: float
     kind: int  # how far its bound is worked out: READY, PLACED and so on
@@ -40,7 +44,7 @@ class Entry(NamedTuple):
 
 @dataclass
 class Frontier:
-    """The entries of a search, in a heap for each split."""
+    """The entries (plans and candidates with their bounds) that a search has still to decide, in a heap for each split."""
 
     heaps: dict[Hashable, list[Entry]] = field(default_factory=dict)
     added: int = 0
@@ -82,11 +86,11 @@ class Frontier:
         return first is not None and first.bound_s <= most_s
 
     def first_of(self, split: Hashable) -> Entry | None:
-        """Return the entry of a split with the lowest bound; None if there is none."""
+        """Return the entry of a split (the sizes of tp, pp and so on) with the lowest bound; None if there is none."""
         heap = self.heaps.get(split)
         return heap[0] if heap else None
 
-    def take(self, split: Hashable) -> Entry:
+    def pop(self, split: Hashable) -> Entry:
         """Remove and return the entry of a split with the lowest bound."""
         heap = self.heaps[split]
         found = heappop(heap)
@@ -94,14 +98,14 @@ class Frontier:
             heappush(self._firsts, heap[0])
         return found
 
-    def together(self, most_s: float) -> list[Entry]:
+    def take_batch(self, most_s: float) -> list[Entry]:
         """Remove and return the entries to process next, with bounds of at most `most_s` seconds.
 
         It is the first entry alone if its step is ready to be timed. Else it is those near the least bound that are not ready.
         """
         found, ready, least = list[Entry](), list[Entry](), self.least()
         while least is not None and len(found) < _TOGETHER and least.bound_s <= most_s:
-            entry = self.take(least.split)
+            entry = self.pop(least.split)
             if not found:
                 most_s = min(most_s, entry.bound_s * _AS_LEAST)
             (ready if entry.kind == READY and found else found).append(entry)

@@ -19,19 +19,24 @@ from emu.study.job_pool import results_of
 from emu.study.planning.bound.least_times import BoundedRequest
 from emu.study.planning.bound.rates import LeastTime
 from emu.study.planning.prepared_search import PreparedSearch
-from emu.study.planning.search.frontier import ANYWHERE, PLACED, PLAN, READY, REDUCED, WORKS, Entry, Frontier
+from emu.study.planning.search.frontier import ANYWHERE, OWN_PASSES, PLACED, READY, REDUCED, SEQUENCE, Entry, Frontier
 from emu.study.planning.search.results import REFUSED, Progress, RequestJob, SearchJobs
 from emu.study.planning.search.row import Candidate, Work
 from emu.study.planning.space import placements
 
-FIRST_PLACES = 2  # of a pipeline: the first may have fewer layers beside the embedding
+# Places of a pipeline whose memory is computed before placements are bounded: one of the first two mostly holds the most, as
+# the very first may have fewer layers beside the embedding. The other places are computed before the step is timed.
+PLACES_TESTED_FIRST = 2
 
 PlanBound = tuple[float, int]  # the bound of a plan's time in any placement, and the number of candidates that it is of
 
 
 @dataclass
 class BoundLadder:
-    """The plans and candidates of a search that are not timed yet, with their bounds, and the work spent on bounds."""
+    """The plans and candidates of a search that are not timed yet, with their bounds, and the work spent on bounds.
+
+    A bound climbs from that of a plan in any placement to that of a candidate whose requests are all timed.
+    """
 
     search: PreparedSearch
     jobs: SearchJobs
@@ -40,10 +45,10 @@ class BoundLadder:
     requests: int = 0  # how many least times of requests were asked for
     generated: int = 0  # plans whose passes were generated
     anywhere: list[PlanBound] = field(default_factory=list)  # of plans whose memory floor fits
-    without: list[PlanBound] = field(default_factory=list)  # of plans whose floor does not, or that cannot be generated
-    large: list[PlanBound] = field(default_factory=list)  # of plans whose floor fits, and that do not fit
-    left: list[Entry] = field(default_factory=list)  # entries that a limit of the work leaves out
-    left_s: float = inf  # the least bound of the entries in `left`
+    refused: list[PlanBound] = field(default_factory=list)  # of plans whose floor does not, or that cannot be generated
+    too_large: list[PlanBound] = field(default_factory=list)  # of plans whose floor fits, and that do not fit
+    dropped: list[Entry] = field(default_factory=list)  # entries that a limit of the work leaves out
+    dropped_least_s: float = inf  # the least bound of the entries in `dropped`
 
     def add_plans(self, progress: Progress) -> None:
         """Add all plans that may fit the memory to the frontier, with their fastest bounds."""
@@ -51,22 +56,22 @@ class BoundLadder:
         with progress(f"bounding {len(plans):,} plans", len(plans), None) as advance:
             for plan in plans:
                 if self._may_fit(plan):
-                    self.frontier.add(quick.quickly_s(plan), PLAN, Candidate(-1, plan, ()))
+                    self.frontier.add(quick.by_sequence_s(plan), SEQUENCE, Candidate(-1, plan, ()))
                 else:
-                    self.without.append((0.0, copies * len(placements(plan))))
+                    self.refused.append((0.0, copies * len(placements(plan))))
                 advance()
 
     def climb(self, entries: Sequence[Entry]) -> None:
         """Compute the next, better bound of each entry, and add the entries to the frontier again."""
-        leaves, goes_on = list[Entry](), list[Entry]()
+        dropped, kept = list[Entry](), list[Entry]()
         for entry in entries:
-            (leaves if self._leaves(entry) else goes_on).append(entry)
-        self.left += leaves
-        self.left_s = min((self.left_s, *(entry.bound_s for entry in leaves)))
-        for entry in goes_on:
+            (dropped if self._drops(entry) else kept).append(entry)
+        self.dropped += dropped
+        self.dropped_least_s = min((self.dropped_least_s, *(entry.bound_s for entry in dropped)))
+        for entry in kept:
             if entry.kind != PLACED:
                 self._bound_plan(entry)
-        self._time_requests([entry for entry in goes_on if entry.kind == PLACED])
+        self._time_requests([entry for entry in kept if entry.kind == PLACED])
 
     @kept_by(lambda _, *asked: asked)
     def fits(self, plan: Plan, places: range) -> bool:
@@ -78,18 +83,18 @@ class BoundLadder:
         """Return whether the lower bound of a plan's memory fits the device; if not, the plan is never timed."""
         return not self.search.memory_bytes or self.search.floors.bytes(plan) <= self.search.memory_bytes
 
-    def _leaves(self, entry: Entry) -> bool:
+    def _drops(self, entry: Entry) -> bool:
         """Return whether an entry is dropped because the limit of the search's work is reached."""
-        if not self.search.bounds.reduces or entry.kind not in (PLAN, WORKS, REDUCED):
+        if not self.search.bounds.reduces or entry.kind not in (SEQUENCE, OWN_PASSES, REDUCED):
             return False
         return self.generated >= self.most.plans or self.requests >= self.most.requests
 
     def _bound_plan(self, entry: Entry) -> None:
         """Compute the next bound of a plan that has no placement yet."""
         plan, bounds = entry.candidate.plan, self.search.bounds
-        if entry.kind == PLAN:
-            self.frontier.add(max(entry.bound_s, bounds.quick.seconds(plan)), WORKS, entry.candidate)
-        elif entry.kind == WORKS and bounds.reduces:
+        if entry.kind == SEQUENCE:
+            self.frontier.add(max(entry.bound_s, bounds.quick.by_own_passes_s(plan)), OWN_PASSES, entry.candidate)
+        elif entry.kind == OWN_PASSES and bounds.reduces:
             self.frontier.add(max(entry.bound_s, bounds.reduced_s(plan)), REDUCED, entry.candidate)
         elif entry.kind == ANYWHERE:
             self._place(entry)
@@ -97,7 +102,7 @@ class BoundLadder:
             self._generate(entry)
 
     def _generate(self, entry: Entry) -> None:
-        """Bound a plan in any placement on each topology, by all parts of the model."""
+        """Compute a bound of a plan for any placement on each topology, from all parts of the model."""
         plan, found = entry.candidate.plan, list[float]()
         self.generated += 1
         with suppress(InputError):  # it cannot be generated
@@ -106,20 +111,20 @@ class BoundLadder:
             self.frontier.add(bound_s, ANYWHERE, Candidate(number, plan, ()))
         places = len(placements(plan))
         self.anywhere += [(bound_s, places) for bound_s in found]
-        self.without += [(entry.bound_s, places)] * (len(self.search.topologies) - len(found))
+        self.refused += [(entry.bound_s, places)] * (len(self.search.topologies) - len(found))
 
     def _place(self, entry: Entry) -> None:
-        """Compute the bound of a plan in each of its placements on one topology, if its first places fit the memory."""
+        """Compute a bound for each placement of a plan on one topology, if the first places of its pipeline fit the memory."""
         candidate, every = entry.candidate, placements(entry.candidate.plan)
-        if not self.fits(candidate.plan, range(min(FIRST_PLACES, candidate.plan.pp))):  # one of which mostly holds the most
-            self.large.append((entry.bound_s, len(every)))
+        if not self.fits(candidate.plan, range(min(PLACES_TESTED_FIRST, candidate.plan.pp))):
+            self.too_large.append((entry.bound_s, len(every)))
             return
         for each in (candidate._replace(axes=axes) for axes in every):
-            self.frontier.add(max(entry.bound_s, self.search.bounds.quickly_s(each)), PLACED, each)
+            self.frontier.add(max(entry.bound_s, self.search.bounds.by_ports_s(each)), PLACED, each)
 
     def _time_requests(self, entries: Sequence[Entry]) -> None:
-        """Bound candidates by the least times of some more of their own requests."""
-        found = self.search.bounds.nearer([entry.candidate for entry in entries], self._least_times)
+        """Tighten the bounds of candidates by timing more of their own requests."""
+        found = self.search.bounds.tighter([entry.candidate for entry in entries], self._least_times)
         for entry, (least_s, is_final) in zip(entries, found, strict=True):
             self.frontier.add(max(entry.bound_s, least_s), READY if is_final else PLACED, entry.candidate)
 

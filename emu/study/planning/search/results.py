@@ -25,7 +25,7 @@ from emu.store import ValueTable
 from emu.study.job_pool import OpenPool, PendingResult, known_result
 from emu.study.planning.bound.least_times import BoundedRequest, least_request_time
 from emu.study.planning.search.row import Candidate, PlanRequest, PlanRow
-from emu.study.training.composed.software_costs import device_under, topology_under
+from emu.study.training.composed.software_costs import costed_device, costed_topology
 from emu.study.training.estimate import DEFAULT_EFFORT, EstimateRequest, prepare
 from emu.study.training.step_choice.algorithm_search import ALWAYS_COMPOSED, TimingEffort
 from emu.topology.topology import Topology
@@ -34,7 +34,7 @@ from emu.units import format_time
 
 QUICK, THOROUGH, FULL = "quick", "thorough", "full"  # ways to time a step
 _EFFORTS = {
-    QUICK: TimingEffort(0, most_steps=32, near=1.0),  # composed, by algorithms that mostly give less than 0.1 % more time
+    QUICK: TimingEffort(0, most_steps=32, within=1.0),  # composed, by algorithms that mostly give less than 0.1 % more time
     THOROUGH: ALWAYS_COMPOSED,
     FULL: DEFAULT_EFFORT,  # as `emu estimate` does
 }
@@ -47,7 +47,7 @@ class StepJob(NamedTuple):
     """A job that times the step of a candidate, in one of three degrees of detail: QUICK, THOROUGH, FULL."""
 
     candidate: Candidate
-    how: str = QUICK
+    effort: str = QUICK
 
 
 class RequestJob(NamedTuple):
@@ -61,8 +61,8 @@ Job = StepJob | RequestJob
 
 
 @dataclass(frozen=True, eq=False)
-class Timer:
-    """A function that does the jobs of one search; it runs in the processes of the job pool."""
+class JobWorker:
+    """A function that does the jobs of one search, steps and requests; it runs in the processes of the job pool."""
 
     request: PlanRequest
     model: Model
@@ -76,16 +76,16 @@ class Timer:
         except InputError as error:
             return {REFUSED: str(error)}
 
-    def _step(self, candidate: Candidate, how: str) -> JobResult:
-        """Time the step of a candidate, and return its row as fields by name; `how` is QUICK, THOROUGH or FULL."""
+    def _step(self, candidate: Candidate, effort: str) -> JobResult:
+        """Time the step of a candidate, and return its row as fields by name; `effort` is QUICK, THOROUGH or FULL."""
         request, topology = self.request, self.topologies[candidate.topology]
         asked = EstimateRequest(self.model, candidate.plan, request.stack, request.algorithms, candidate.axes)
-        return asdict(PlanRow.of(*prepare(asked, topology, self.device, _EFFORTS[how]).estimate(self.device, briefly=True)))
+        return asdict(PlanRow.of(*prepare(asked, topology, self.device, _EFFORTS[effort]).estimate(self.device, briefly=True)))
 
     def _least_time(self, number: int, request: BoundedRequest) -> JobResult:
         """Return the least time of a request on the topology of this number, as fields by name."""
         stack, algorithms = self.request.stack, self.request.algorithms
-        topology, device = topology_under(stack, self.topologies[number]), device_under(stack, self.device)
+        topology, device = costed_topology(stack, self.topologies[number]), costed_device(stack, self.device)
         return least_request_time(request, topology, algorithms, device.request_overhead_fs)._asdict()
 
 
@@ -106,16 +106,16 @@ class ResultCache(ValueTable):
             raise InputError(f"plan: cache must be {where}, got {str(folder)!r} ({error}); take another --cache") from None
 
 
-def kept_result(timer: Timer, kept: ResultCache, name_of: Callable[[Job], str], job: Job) -> JobResult:
-    """Return the result of a job, and write it to the cache first: no interruption loses a result that was reported.
+def do_and_store(worker: JobWorker, kept: ResultCache, name_of: Callable[[Job], str], job: Job) -> JobResult:
+    """Do a job, and return its result after writing it to the cache: no interruption loses a result that was reported.
 
     Args:
-        timer: The object that does the job.
+        worker: The object that does the job.
         kept: The cache.
         name_of: A function that gives the name of a job's result in the cache.
         job: The job.
     """
-    found = timer(job)
+    found = worker(job)
     kept.write(name_of(job), found)
     return found
 
@@ -131,14 +131,14 @@ def result_namer(
 ) -> Callable[[Job], str]:
     """Return a function that gives the cache name of a job's result; requests have equal names in all searches."""
     steps = digest((code_digest(), model.digest(), stack, device, algorithms))
-    requests = digest((code_digest(), device_under(stack, device).request_overhead_fs, algorithms))
-    plain, under = [each.digest() for each in topologies], [topology_under(stack, each).digest() for each in topologies]
+    requests = digest((code_digest(), costed_device(stack, device).request_overhead_fs, algorithms))
+    plain, under = [each.digest() for each in topologies], [costed_topology(stack, each).digest() for each in topologies]
 
     def name_of(job: Job) -> str:
         if isinstance(job, RequestJob):
             return "request " + digest((requests, under[job.topology], *job.request.name))
         topology, plan, axes = job.candidate
-        return "step " + digest((steps, plain[topology], repr(plan), axes, job.how))
+        return "step " + digest((steps, plain[topology], repr(plan), axes, job.effort))
 
     return name_of
 
@@ -152,7 +152,7 @@ Progress = Callable[[str, int | None, Callable[[], str] | None], AbstractContext
 
 
 def _hidden(told: str = "") -> None:
-    """Show nothing: the progress of a search that nobody watches."""
+    """Do nothing with a text on the progress of a search that nobody watches."""
 
 
 def quiet(label: str, total: int | None, state: Callable[[], str] | None) -> AbstractContextManager[Advance]:
@@ -162,7 +162,7 @@ def quiet(label: str, total: int | None, state: Callable[[], str] | None) -> Abs
 
 @dataclass
 class SearchState:
-    """The state of a search: its fastest plans and its lower bound, also from earlier interrupted runs."""
+    """The state of a search in the cache: its fastest plans and its lower bound, also from earlier interrupted runs."""
 
     kept: ResultCache
     name: str  # of the search in the cache
@@ -233,7 +233,7 @@ class SearchState:
 
     def _improve(self, time_s: float, candidate: Candidate) -> None:
         """Store a candidate as the best if it is faster than the best so far."""
-        if self.best is None or (time_s, candidate.words) < (self.best[0], self.best[1].words):
+        if self.best is None or (time_s, candidate.tie_key) < (self.best[0], self.best[1].tie_key):
             self.best = time_s, candidate
 
     def _tell(self) -> None:
@@ -245,9 +245,9 @@ class SearchState:
     def _rows(self, candidate: Candidate) -> list[PlanRow]:
         """Return the rows of a candidate from the cache, that of the best way of timing first.
 
-        None if the quick one is lost.
+        The list is empty if the quick one is lost.
         """
-        *better, quick = (self.recall(StepJob(candidate, how)) for how in (FULL, THOROUGH, QUICK))
+        *better, quick = (self.recall(StepJob(candidate, effort)) for effort in (FULL, THOROUGH, QUICK))
         return [PlanRow.stored(row) for row in (*better, quick) if row and REFUSED not in row] if quick else []
 
 

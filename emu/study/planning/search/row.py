@@ -8,18 +8,18 @@ from emu.model.model import Model
 from emu.model.plan.plan import TITLES, Plan
 from emu.model.plan.plan_text import spell
 from emu.model.stack.stack import Stack
-from emu.study.training.estimate import DEFAULT, StepEstimate
+from emu.study.training.estimate import DEFAULT_STACK, StepEstimate
 from emu.study.training.step.step import LEFT_OUT, TimedTrace, shared_fields
 from emu.trace.report.mean_parts import MeanParts
 from emu.units import format_time
 
-BEST = 10  # plans of a table
-# How a search ends: none of its candidates that was not timed may be among the best; a limit of its work is reached; or a
+TABLE_ROWS = 10  # plans of a table
+# How a search ends: none of its candidates that was not timed may be among the best; a limit of its `Work` is reached; or a
 # signal has ended it.
-PROVED, WORKED, INTERRUPTED = "proved", "worked", "interrupted"
+PROVED, OUT_OF_WORK, INTERRUPTED = "proved", "worked", "interrupted"
 # What decides a candidate: the memory of the device, or that it cannot be generated; a bound in any placement, or by the times
 # of its own requests; its composed time; or nothing, as the search ended before.
-BY = ("memory", "bound", "requests", "composed", "undecided")
+DECIDED_BY = ("memory", "bound", "requests", "composed", "undecided")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +30,16 @@ class PlanRequest:
     npus: int
     global_batch: int
     seq: int
-    stack: Stack = DEFAULT
+    stack: Stack = DEFAULT_STACK
     algorithms: tuple[str, ...] = ()  # OPERATION=NAME, or `auto`
     given: str = ""  # words that every plan of the search must have, such as `tp=8,sp`
     beside: tuple[Plan, ...] = ()  # plans that the user names, ranked with those that the search finds
-    best: int = BEST  # how many plans the table has
+    top: int = TABLE_ROWS  # how many plans the table has
     prove_all: bool = False  # whether to go on until all plans of the table are proved, without a limit of work
 
 
 class Work(NamedTuple):
-    """The amounts of work of a search, which limits count."""
+    """The amounts of work of a search: composed steps, timed requests and generated plans; limits are in the same form."""
 
     steps: int  # steps that are composed by the quick way
     requests: int  # requests whose least time is computed
@@ -47,21 +47,27 @@ class Work(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """A plan on one topology, with the order in which its axes are placed; or a plan that is not placed yet."""
+    """A plan on one topology, with the order in which its axes are placed on NPUs: the axis of neighbouring NPUs first.
+
+    A plan that is not placed yet has no axes, and may be for any topology (-1).
+    """
 
     topology: int  # its number among the topologies of the search; -1: any of them
     plan: Plan
     axes: tuple[str, ...]  # axes of the plan, that of neighbouring NPUs first; (): any placement
 
     @property
-    def words(self) -> tuple[int, str, int, tuple[str, ...]]:
+    def tie_key(self) -> tuple[int, str, int, tuple[str, ...]]:
         """The key by which candidates of equal times are ordered."""
         return self.topology, spell(self.plan), self.plan.pass_batch, self.axes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRow:
-    """The timed step of a plan on a topology; its parts are means over all ranks, so that plans can be compared."""
+    """A plan on one topology with its timed step.
+
+    The parts of the step are means over all ranks, so that plans can be compared.
+    """
 
     topology: str
     plan: str
@@ -93,7 +99,11 @@ class PlanRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanTable:
-    """The plans of a search, the fastest first."""
+    """The table of a search: its plans, the fastest first, and how the search ended.
+
+    `plans` and `candidates` count what was possible, `timed` the candidates that had to be timed, `decided` the others by what
+    decided on them.
+    """
 
     model: str
     npus: int
@@ -109,8 +119,8 @@ class PlanTable:
     plans: int  # how many plans the model and the software allow
     candidates: int  # those that may fit the memory, in each placement on each topology
     timed: int  # candidates that had to be timed: their bounds are not above the time of the last plan of the table
-    ended: str  # how the search has ended: PROVED, WORKED or INTERRUPTED
-    decided: Mapping[str, int]  # numbers of candidates by what has decided on them: see `BY`
+    ended: str  # how the search has ended: PROVED, OUT_OF_WORK or INTERRUPTED
+    decided: Mapping[str, int]  # numbers of candidates by what has decided on them: see `DECIDED_BY`
     least_s: float | None  # the least that undecided candidates may take; None: all are decided
     rows: tuple[PlanRow, ...]
     front: tuple[PlanRow, ...]  # timed plans that no other beats in both memory and MFU
@@ -142,7 +152,7 @@ def reason_of(row: PlanRow, best: PlanRow) -> str:
 
 
 def _difference_text(part: str, more: str, row: PlanRow, best: PlanRow) -> str:
-    """Return the words for the part of a step by which a row is slowest.
+    """Return the phrase on the part of the step in which a row loses most time against the best row.
 
     Args:
         part: The part, a key of `parts_s`.

@@ -18,14 +18,16 @@ from emu.study.job_pool import PendingResult, results_of
 from emu.study.planning.prepared_search import PreparedSearch
 from emu.study.planning.search.best_plans import BestPlans
 from emu.study.planning.search.frontier import ANYWHERE, PLACED, READY, Entry
-from emu.study.planning.search.ladder import FIRST_PLACES, BoundLadder
+from emu.study.planning.search.ladder import PLACES_TESTED_FIRST, BoundLadder
 from emu.study.planning.search.results import FULL, REFUSED, THOROUGH, JobResult, Progress, SearchJobs, SearchState, StepJob
 from emu.study.planning.search.row import Candidate, PlanRow, Work
 from emu.study.planning.space import placements
 
-# Of a search, so that it ends where bounds say little; plans count where their passes are long.
-MOST = Work(1_000, 6_000, 5_000)
-AFTER_FIRST = Work(40, 1_000, 2_000)  # once the first plan is proved
+# The limits of the work of a search, so that it ends where bounds say little. Beyond the limit of steps nothing is timed.
+# Beyond that of requests, a request without a known time counts as 0 s. Beyond that of requests or of plans, plans that are
+# not generated yet are dropped; this is for software that reduces gradients during the passes: its plans generate slowly.
+MOST_WORK = Work(1_000, 6_000, 5_000)
+MOST_AFTER_FIRST = Work(40, 1_000, 2_000)  # what may be added once the first plan is proved
 _ALL = Work(*[sys.maxsize] * 3)
 _AHEAD = 4  # steps that are asked for before the first of them is looked at, whatever the number of processes
 _NEAR = 0.01  # share by which a quickly timed plan may be slower than the last of the table, and is timed once more
@@ -40,7 +42,7 @@ PendingStep = tuple[Candidate, PendingResult[JobResult]]
 class Search:
     """A search that is running: its candidates, its rows, and the limits of its work."""
 
-    of: PreparedSearch
+    prepared: PreparedSearch
     jobs: SearchJobs
     progress: Progress
     ladder: BoundLadder = field(init=False)  # candidates that are not timed
@@ -49,13 +51,13 @@ class Search:
     step_bounds_s: dict[Candidate, float] = field(default_factory=dict)  # bounds of candidates whose step was asked for
     tried: Counter[Hashable] = field(default_factory=Counter)  # how often a promising plan was looked for in each split
     tries_at: int = 0  # requests and generated plans after which promising plans are tried next
-    reach_s: float = 0.0  # a time in full; plans with a smaller bound must be timed too
+    proof_limit_s: float = 0.0  # the time in full of a plan to be proved; plans with a smaller bound must be timed too
     least_s: float = 0.0  # no candidate that is not timed takes less
-    first_took: Work | None = None  # the work until the first plan was proved, but for what was left; None: it is not
+    work_at_first: Work | None = None  # done when the first plan was proved against all that is not dropped; None: it is not
 
     def __post_init__(self) -> None:
-        self.ladder = BoundLadder(self.of, self.jobs, self._most)
-        self.plans = BestPlans(self.of.request.best, self.state)
+        self.ladder = BoundLadder(self.prepared, self.jobs, self._most_work)
+        self.plans = BestPlans(self.prepared.request.top, self.state)
 
     @property
     def state(self) -> SearchState:
@@ -65,7 +67,7 @@ class Search:
     @property
     def limit_s(self) -> float:
         """The seconds of the slowest plan of the table; the search may leave out what has a larger bound."""
-        return max(self.plans.worst_s, self.reach_s)
+        return max(self.plans.worst_s, self.proof_limit_s)
 
     def find_best(self) -> list[Candidate]:
         """Return the best candidates, ranked by their time in full; none if no plan fits the memory."""
@@ -74,16 +76,16 @@ class Search:
             self.run()
             if not self.plans.best:
                 return []
-            if self.of.chooses:
-                self.plans.rank_anew(self.time_all(self.plans.near(_NEAR), THOROUGH))
+            if self.prepared.chooses:
+                self.plans.rank_anew(self.time_all(self.plans.within(_NEAR), THOROUGH))
             found = self.time_all(self.plans.ranked(), FULL)
-            if self._reached(found):
+            if self._ends(found):
                 return found
 
     def time_named(self) -> list[Candidate]:
         """Time the plans that the user names, and return their fastest placement on each topology."""
         found = list[Candidate]()
-        for topology, plan in product(range(len(self.of.topologies)), self.of.request.beside):
+        for topology, plan in product(range(len(self.prepared.topologies)), self.prepared.request.beside):
             named = [Candidate(topology, plan, axes) for axes in placements(plan)]
             found += self.time_all(self.time_all(named, THOROUGH)[:1], FULL)
         return found
@@ -95,41 +97,42 @@ class Search:
         """
         label = f"searching {len(self.ladder.frontier.entries):,} plans for the best"
         self._note_bound()
-        with self.progress(label, None, self._progress_text) as self.state.advance:
+        with self.progress(label, None, self._progress_text) as advance:
+            self.state.advance = advance
             while self._goes_on() or self._waits():
-                if self._goes_on() and self._tries():
+                if self._goes_on() and self._is_time_to_try():
                     self._try_promising()
                 elif len(self.under_way) == _AHEAD or not self._goes_on():
                     self._take_next()
                 else:
-                    self._look_at(self.ladder.frontier.together(self.limit_s))
+                    self._advance_entries(self.ladder.frontier.take_batch(self.limit_s))
                     self._note_bound()
         for candidate, _ in self.under_way:  # these are not among the best
             self.ladder.frontier.add(self.step_bounds_s.pop(candidate), READY, candidate)
         self.under_way.clear()
 
-    def time_all(self, candidates: Sequence[Candidate], how: str) -> list[Candidate]:
+    def time_all(self, candidates: Sequence[Candidate], effort: str) -> list[Candidate]:
         """Time candidates in one degree of detail, such as FULL, and return those with a time, fastest first."""
         timed, rows = list[Candidate](), self.plans.rows
-        label = f"timing {len(candidates)} of them {'in full' if how == FULL else 'by more algorithms'}"
-        asked = (self.jobs.submit(StepJob(each, how)) for each in candidates)
+        label = f"timing {len(candidates)} of them {'in full' if effort == FULL else 'by more algorithms'}"
+        asked = (self.jobs.submit(StepJob(each, effort)) for each in candidates)
         with self.progress(label, len(candidates), None) as advance:
             for candidate, found in zip(candidates, results_of(asked, 2 * self.jobs.side_by_side), strict=True):
                 if REFUSED not in found:
                     rows[candidate] = PlanRow.stored(found)
                     timed.append(candidate)
                 advance()
-        return sorted(timed, key=lambda each: (rows[each].step_time_s, each.words))
+        return sorted(timed, key=lambda each: (rows[each].step_time_s, each.tie_key))
 
     def needed(self) -> list[Candidate]:
         """Return the timed candidates whose bound is not above the limit, so that they had to be timed."""
         asked = {candidate for candidate, _ in self.under_way}
         return [each for each, least_s in self.step_bounds_s.items() if least_s <= self.limit_s and each not in asked]
 
-    def interrupted(self) -> list[Candidate]:
-        """Return the best candidates of an interrupted search and of its earlier runs, fastest first.
+    def adopt_known(self) -> list[Candidate]:
+        """Take over the rows and the bound of earlier, interrupted runs, and return the best candidates, fastest first.
 
-        Their rows and the bound become those of this search; the cache keeps the candidates and the bound for the next run.
+        The cache keeps these candidates and the bound for the next run.
         """
         best = self.plans.known()
         self.plans.rows, self.least_s = {**best, **self.plans.rows}, self.state.least_s
@@ -139,20 +142,22 @@ class Search:
     @property
     def _first_limit_s(self) -> float:
         """The time of the first plan in seconds; candidates with a larger bound are slower."""
-        return max(self.plans.first_s, self.reach_s)
+        return max(self.plans.first_s, self.proof_limit_s)
 
     @property
-    def _most(self) -> Work:
-        """The most work of the search."""
-        return _ALL if self.of.request.prove_all else MOST
+    def _most_work(self) -> Work:
+        """The limits of the work of the search."""
+        return _ALL if self.prepared.request.prove_all else MOST_WORK
 
     def _goes_on(self) -> bool:
         """Return whether an entry that may be among the best is left, and the limits of work are not reached."""
-        if not self.ladder.frontier.has(self.limit_s) or len(self.step_bounds_s) >= self._most.steps:
+        if not self.ladder.frontier.has(self.limit_s) or len(self.step_bounds_s) >= self._most_work.steps:
             return False
-        if self.of.request.prove_all or self.first_took is None:
+        if self.prepared.request.prove_all or self.work_at_first is None:
             return True
-        return all(now - first < most for now, first, most in zip(self._work(), self.first_took, AFTER_FIRST, strict=True))
+        return all(
+            now - first < most for now, first, most in zip(self._work(), self.work_at_first, MOST_AFTER_FIRST, strict=True)
+        )
 
     def _waits(self) -> bool:
         """Return whether a step that is being timed may be among the best."""
@@ -167,9 +172,9 @@ class Search:
         asked = (self.step_bounds_s[candidate] for candidate, _ in self.under_way)
         first = self.ladder.frontier.least()
         least_s = min((*asked, first.bound_s if first else inf))
-        self.least_s = min(least_s, self.ladder.left_s)
-        if self.first_took is None and least_s > self._first_limit_s:
-            self.first_took = self._work()
+        self.least_s = min(least_s, self.ladder.dropped_least_s)
+        if self.work_at_first is None and least_s > self._first_limit_s:
+            self.work_at_first = self._work()
         self.state.note_bound(self.least_s)
 
     def _progress_text(self) -> str:
@@ -178,10 +183,10 @@ class Search:
         placed = {entry.candidate.plan for entry in entries if entry.kind <= ANYWHERE}
         left = len(placed) + sum(entry.kind > ANYWHERE for entry in entries)
         done = f"{len(self.plans.rows):,} steps and {self.ladder.requests:,} requests timed"
-        return f"{self.state.text()}; {done}; {left:,} plans left that may be among the best {self.of.request.best}"
+        return f"{self.state.text()}; {done}; {left:,} plans left that may be among the best {self.prepared.request.top}"
 
-    def _tries(self) -> bool:
-        """Return whether it is time to time some promising plans before more bounds are computed."""
+    def _is_time_to_try(self) -> bool:
+        """Return whether some promising plans are to be timed now, before more bounds are computed."""
         return self.ladder.requests + self.ladder.generated >= self.tries_at
 
     def _try_promising(self) -> None:
@@ -214,7 +219,7 @@ class Search:
         self.tried[split] += 1
         most = ladder.generated + _LOOKS
         while ladder.generated < most and frontier.has_in(split, limit_s):
-            first = frontier.take(split)
+            first = frontier.pop(split)
             if first.kind > PLACED:
                 ladder.climb([first])
             elif asked := self._ask_for_step(first):
@@ -224,13 +229,13 @@ class Search:
     def _take_next(self) -> None:
         """Wait for the oldest pending step, and store its result."""
         candidate, waiting = self.under_way[0]
-        self.plans.take(candidate, waiting())
+        self.plans.store(candidate, waiting())
         self.under_way.popleft()
         self._note_bound()
         self.state.save([*self.plans.known()])
 
-    def _look_at(self, entries: Sequence[Entry]) -> None:
-        """Start timing the first entry if it is ready, else compute tighter bounds of all entries."""
+    def _advance_entries(self, entries: Sequence[Entry]) -> None:
+        """Start timing the first entry if its bound is final, else compute tighter bounds of all entries."""
         if entries[0].kind == READY:
             self.under_way.extend(self._ask_for_step(entries[0]))
         else:
@@ -239,20 +244,21 @@ class Search:
     def _ask_for_step(self, ready: Entry) -> list[PendingStep]:
         """Return a candidate with its pending step, as a list; empty if it does not fit the memory."""
         plan = ready.candidate.plan
-        if not self.ladder.fits(plan, range(FIRST_PLACES, plan.pp)):
-            self.ladder.large.append((ready.bound_s, 1))
+        if not self.ladder.fits(plan, range(PLACES_TESTED_FIRST, plan.pp)):
+            self.ladder.too_large.append((ready.bound_s, 1))
             return []
         self.step_bounds_s[ready.candidate] = ready.bound_s
         return [(ready.candidate, self.jobs.submit(StepJob(ready.candidate)))]
 
-    def _reached(self, found: Sequence[Candidate]) -> bool:
-        """Return whether the plans to be proved are proved: no remaining plan can be faster than they are in full.
+    def _ends(self, found: Sequence[Candidate]) -> bool:
+        """Set the time below which a plan must be timed, and return whether the search ends.
 
-        A step in full may take longer than the composed one. Then the search continues until its bound is above that time.
+        It ends when the plans to be proved are proved (no remaining plan can be faster than they are in full), or at a limit
+        of work. A step in full may take longer than the composed one. Then the search goes on until its bound is above that.
         """
-        proved = found if self.of.request.prove_all else found[:1]
-        self.reach_s = max((self.plans.rows[each].step_time_s for each in proved), default=0.0)
-        if self.reach_s < self.least_s:
+        proved = found if self.prepared.request.prove_all else found[:1]
+        self.proof_limit_s = max((self.plans.rows[each].step_time_s for each in proved), default=0.0)
+        if self.proof_limit_s < self.least_s:
             return True
-        self.first_took = None
+        self.work_at_first = None
         return not self._goes_on()

@@ -2,7 +2,7 @@
 
 The body has the bytes of one flow over the busiest link, and takes as long as that link is busy; a delay for the rest of the
 time follows. The weight of a body on a link is the number of such flows. Alone a body takes the time of its request.
-Q distinct requests, L links of the topology, K kinds of requests, S links that stand for those that the same kinds cross.
+Q distinct requests, L links of the topology, K kinds of requests, S representative links.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
@@ -50,22 +50,22 @@ class Bodies(NamedTuple):
         return self.size_bytes[requests], self.alpha_fs[requests], start, self.hop_link[at], self.hop_weight[at]
 
 
-def busy_s(once: Sequence[IsolatedRequest], times: I64, n_links: int) -> F64:
+def busy_s(isolated: Sequence[IsolatedRequest], counts: I64, n_links: int) -> F64:
     """Return [n_links] the seconds that each link needs at full rate for all requests of a step.
 
     Args:
-        once: [Q] the time of each request alone.
-        times: [Q] how often each request is made.
+        isolated: [Q] the time of each request alone.
+        counts: [Q] how often each request is made.
         n_links: The number of links of the topology.
     """
     total = np.zeros(n_links)
-    for n, each in zip(times.tolist(), once, strict=True):
+    for n, each in zip(counts.tolist(), isolated, strict=True):
         total[each.link] += n * each.busy_s
     return total
 
 
 class Sharing(IntEnum):
-    """The share of its links that a request needs while it runs: NOTHING, that of its messages (FLOWS), or all."""
+    """How much of its links a request is assumed to need while it runs: nothing, what its messages need (FLOWS), or all."""
 
     NOTHING = 0  # of others: it lasts as long as alone, and each rank leaves it when ranks do on average
     FLOWS = 1  # as much as its messages keep a link busy
@@ -73,33 +73,33 @@ class Sharing(IntEnum):
 
 
 def bodies_of(
-    once: Sequence[IsolatedRequest], kinds: Sequence[Hashable], times: I64, capacity_Bps: F64, sharing: Sharing = Sharing.FLOWS
+    isolated: Sequence[IsolatedRequest],
+    kinds: Sequence[Hashable],
+    counts: I64,
+    capacity_Bps: F64,
+    sharing: Sharing = Sharing.FLOWS,
 ) -> Bodies:
     """Return the message that stands for each request.
 
     Args:
-        once: [Q] the time of each request alone.
+        isolated: [Q] the time of each request alone.
         kinds: [Q] a key for each request; requests with equal keys run one after another, so that they never share a link.
-        times: [Q] how often each request is made in a step.
+        counts: [Q] how often each request is made in a step.
         capacity_Bps: [L] the bandwidth of each link.
         sharing: How much of a link each request needs while it runs: nothing, as much as its messages use, or all.
     """
-    stand = _standing(once, kinds, busy_s(once, times, len(capacity_Bps)))
+    representative = _representative_links(isolated, kinds, busy_s(isolated, counts, len(capacity_Bps)))
     if sharing == Sharing.NOTHING:
-        once, stand = [each.left_on_average for each in once], stand[:0]
+        isolated, representative = [each.left_on_average for each in isolated], representative[:0]
     if sharing == Sharing.ALL:
-        once = [each._replace(tail=0) for each in once]
-    crossed = _on(stand, once, len(capacity_Bps))
+        isolated = [each._replace(tail=0) for each in isolated]
+    crossed = _busy_seconds(representative, isolated, len(capacity_Bps))
     body = _whole_body if sharing == Sharing.ALL else _body
-    parts = [body(each, on, capacity_Bps, stand) for each, on in zip(once, crossed, strict=True)]
-    rates, none, hops = list[float](), np.empty(0, np.int64), list[tuple[I64, I64]]()  # the links and weights of each
-    for part in parts:
-        own = np.array([[len(stand) + len(rates)], [1]])[:, : int(part.rate_Bps > 0)]  # a link that no other has
-        hops.append((np.append(part.link, own[0]), np.append(part.weight, own[1])))
-        rates += [part.rate_Bps] * (part.rate_Bps > 0)
+    parts = [body(each, on, capacity_Bps, representative) for each, on in zip(isolated, crossed, strict=True)]
+    hops, none = _hops_of(parts, len(representative)), np.empty(0, np.int64)
     hops += [of if part.late_bytes else (none, none) for part, of in zip(parts, hops, strict=True)]
     return Bodies(
-        np.concatenate((_PARTS * capacity_Bps[stand], rates)),
+        np.concatenate((_PARTS * capacity_Bps[representative], [part.rate_Bps for part in parts if part.rate_Bps > 0])),
         np.array([*(part.size_bytes for part in parts), *(part.late_bytes for part in parts)], dtype=np.int64),
         np.array([*(part.alpha_fs for part in parts), *(part.late_fs for part in parts)], dtype=np.int64),
         np.cumsum([0, *(len(link) for link, _ in hops)]),
@@ -109,87 +109,105 @@ def bodies_of(
 
 
 class _Body(NamedTuple):
-    """The message that stands for one request in the graph, and the tail after its sender has left."""
+    """One message that stands for a whole request in the graph of a composed step.
+
+    The sender is free once `size_bytes` have left it. A tail of bytes and ticks follows for which the receivers still wait.
+    """
 
     size_bytes: int
     alpha_fs: int  # ticks that do not depend on the bytes
     rate_Bps: float  # the bandwidth that the message has alone; 0: it shares no link, and is only a delay
-    link: I64  # the standing links that the message crosses
+    link: I64  # the representative links that the message crosses
     weight: I64  # its weight on each of these links
     late_bytes: int  # bytes over the same links after the sender, or a rank of a rooted operation on average, has left
     late_fs: int  # ticks of the request after these bytes
 
 
-def _body(once: IsolatedRequest, busy: F64, capacity_Bps: F64, stand: I64) -> _Body:
+def _hops_of(parts: Sequence[_Body], n_links: int) -> list[tuple[I64, I64]]:
+    """Return the links and the weights of each body: on representative links, and on one of its own if it shares any.
+
+    Args:
+        parts: The bodies.
+        n_links: The number of representative links, after which the bodies' own links are numbered.
+    """
+    found = list[tuple[I64, I64]]()
+    for part in parts:
+        own = np.array([[n_links], [1]])[:, : int(part.rate_Bps > 0)]  # a link that no other has
+        found.append((np.append(part.link, own[0]), np.append(part.weight, own[1])))
+        n_links += part.rate_Bps > 0
+    return found
+
+
+def _body(isolated: IsolatedRequest, busy: F64, capacity_Bps: F64, representative: I64) -> _Body:
     """Return the message of one request.
 
     A request that shares no link is a delay. If ranks leave it before its end it has a link to itself, so that a report can
     tell it from a join.
 
     Args:
-        once: The time of the request alone.
-        busy: [S] the seconds that the request keeps each standing link busy.
+        isolated: The time of the request alone.
+        busy: [S] the seconds that the request keeps each representative link busy.
         capacity_Bps: [L] the bandwidth of each link.
-        stand: [S] the links that stand for others.
+        representative: [S] the representative links.
     """
-    link, until = np.flatnonzero(busy), once.ticks - once.tail
-    if not len(link) and not once.tail:
+    link, until = np.flatnonzero(busy), isolated.ticks - isolated.tail
+    if not len(link) and not isolated.tail:
         return _Body(0, until, 0.0, link, link, 0, 0)
-    worst = int(once.busy_s.argmax())
-    lasts_fs = max(1, round(float(once.busy_s[worst]) * TICKS_PER_S))
-    whole = max(1, round(float(once.busy_s[worst]) * float(capacity_Bps[once.link[worst]]) / once.flows))
+    worst = int(isolated.busy_s.argmax())
+    lasts_fs = max(1, round(float(isolated.busy_s[worst]) * TICKS_PER_S))
+    whole = max(1, round(float(isolated.busy_s[worst]) * float(capacity_Bps[isolated.link[worst]]) / isolated.flows))
     ticks = min(lasts_fs, until)
     size = max(1, round(whole * ticks / lasts_fs))
-    after = min(lasts_fs - ticks, once.tail) if len(link) else 0  # a link to itself would be shared with the next like it
+    after = min(lasts_fs - ticks, isolated.tail) if len(link) else 0  # a link to itself would be shared with the next like it
     late = round((whole - size) * after / max(1, lasts_fs - ticks))
-    weight = np.maximum(1, np.floor(_PARTS * busy[link] * capacity_Bps[stand[link]] / whole)).astype(np.int64)
-    return _Body(size, until - ticks, size / seconds(ticks), link, weight, late, once.tail - after)
+    weight = np.maximum(1, np.floor(_PARTS * busy[link] * capacity_Bps[representative[link]] / whole)).astype(np.int64)
+    return _Body(size, until - ticks, size / seconds(ticks), link, weight, late, isolated.tail - after)
 
 
-def _whole_body(once: IsolatedRequest, busy: F64, capacity_Bps: F64, stand: I64) -> _Body:
+def _whole_body(isolated: IsolatedRequest, busy: F64, capacity_Bps: F64, representative: I64) -> _Body:
     """Return the body of a request that needs all of its links all the time; see `_body` for the arguments."""
-    link, ticks = np.flatnonzero(busy), once.ticks
+    link, ticks = np.flatnonzero(busy), isolated.ticks
     if not len(link) or ticks <= 0:
-        return _body(once, busy, capacity_Bps, stand)
-    rate = float(capacity_Bps[once.link[int(once.busy_s.argmax())]])
+        return _body(isolated, busy, capacity_Bps, representative)
+    rate = float(capacity_Bps[isolated.link[int(isolated.busy_s.argmax())]])
     size = max(1, round(rate * seconds(ticks)))
-    weight = np.maximum(1, np.floor(_PARTS * capacity_Bps[stand[link]] / rate)).astype(np.int64)
+    weight = np.maximum(1, np.floor(_PARTS * capacity_Bps[representative[link]] / rate)).astype(np.int64)
     return _Body(size, 0, size / seconds(ticks), link, weight, 0, 0)
 
 
-def _on(links: I64, once: Sequence[IsolatedRequest], n_links: int) -> F64:
-    """Return [Q, S] the seconds that each request keeps each of `links` [S] busy."""
+def _busy_seconds(links: I64, isolated: Sequence[IsolatedRequest], n_links: int) -> F64:
+    """Return [Q, S] the seconds for which each of Q requests keeps each of S links busy."""
     place = np.full(n_links, -1)
     place[links] = np.arange(len(links))
-    found = np.zeros((len(once), len(links)))
-    for i, each in enumerate(once):
+    found = np.zeros((len(isolated), len(links)))
+    for i, each in enumerate(isolated):
         at = place[each.link]
         found[i, at[at >= 0]] = each.busy_s[at >= 0]
     return found
 
 
-def _standing(once: Sequence[IsolatedRequest], kinds: Sequence[Hashable], total_s: F64) -> I64:
-    """Return [S] representative links: one link for each set of links that the same kinds of requests cross.
+def _representative_links(isolated: Sequence[IsolatedRequest], kinds: Sequence[Hashable], total_s: F64) -> I64:
+    """Return [S] representative links: one for each set of links that the same kinds of requests cross.
 
-    A link is left out if another has at least its load by every request. A kind counts twice if one of its requests continues
-    once ranks have left it, as the next of the kind may begin before its end.
+    A link is left out if another link has at least its load by every request. A kind counts twice if one of its requests
+    continues after ranks have left it, because the next of the kind may begin before its end.
 
     Args:
-        once: [Q] the time of each request alone.
+        isolated: [Q] the time of each request alone.
         kinds: [Q] the kind of each request.
-        total_s: [L] the seconds that each link needs for all requests of the step.
+        total_s: [L] the seconds for which all requests together keep each link busy.
     """
     n_kinds, by_kind = np.zeros(len(total_s), np.int64), dict[Hashable, list[IsolatedRequest]]()
-    for each, kind in zip(once, kinds, strict=True):
+    for each, kind in zip(isolated, kinds, strict=True):
         by_kind.setdefault(kind, []).append(each)
     crossed = [np.unique(np.concatenate([each.link for each in alike])) for alike in by_kind.values()]
     for links, alike in zip(crossed, by_kind.values(), strict=True):
         n_kinds[links] += 1 + any(each.goes_on for each in alike)
     shared = np.flatnonzero(n_kinds > 1)
     by_total = shared[np.argsort(-total_s[shared], kind="stable")]
-    first = Orbits.equal(crossing_codes(crossed, len(total_s))[by_total]).in_order().first
+    first = Orbits.by_value(crossing_codes(crossed, len(total_s))[by_total]).in_order().first
     found = by_total[first[:_MOST]]
-    return column(found[undominated(_on(found, once, len(total_s)).T)], np.int64)
+    return column(found[undominated(_busy_seconds(found, isolated, len(total_s)).T)], np.int64)
 
 
 def crossing_codes(crossed: Iterable[I64], n_links: int) -> NDArray[np.uint64]:

@@ -10,16 +10,16 @@ from emu.fabric.busy_window import TimedGraph
 from emu.fabric.packet_fabric import PacketFabric
 from emu.fabric.run import run_graph
 from emu.study.fabric_check import NOTHING_SENT, FabricCheck, check_fabric, unchecked
-from emu.study.training.composed.composed import StepOnFabric
+from emu.study.training.composed.step_on_fabric import StepOnFabric
 from emu.study.training.step.packet_step import request_name
 
 
 def check_composed(step: StepOnFabric, fabric: PacketFabric) -> FabricCheck:
-    """Return the check of a composed step by packets: of the window of its busiest request.
+    """Return the check of a composed step by packets. It times the busiest request of the step with both engines.
 
     Args:
         step: The step, by the choice that serves it.
-        fabric: The packets.
+        fabric: The settings of the packet engine.
     """
     if not step.asked.requests:
         return unchecked(fabric.network.kind, NOTHING_SENT)
@@ -42,7 +42,7 @@ def _traffic(step: StepOnFabric, number: int) -> TimedGraph:
     """
     builder, keys = Builder(step.topology.capacity_Bps), [np.empty(0, np.int64)]
     for _, piece in step.messages_of(number):
-        nobody = np.full(piece.alike.size, -1)
+        nobody = np.full(piece.orbit.size, -1)
         builder.piece(piece, nobody, nobody)
         keys.append(piece.route_keys)
     graph = builder.graph()

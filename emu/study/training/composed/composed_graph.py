@@ -17,8 +17,8 @@ from emu.fabric.graph import Graph, Timeline, name_tasks
 from emu.fabric.lower import LoweredSchedule
 from emu.fabric.run import run_graph
 from emu.study.training.composed.bodies import Bodies
-from emu.study.training.composed.place_requests import PlaceRequests
 from emu.study.training.composed.request_parts import RequestMessages
+from emu.study.training.composed.requests_by_place import PlaceRequests
 from emu.trace.device.device import Device
 from emu.trace.matching.role_requests import MESSAGE
 from emu.trace.replay.delay import Entries
@@ -29,9 +29,9 @@ from emu.trace.steps import computes, queue_order, stated_order
 
 @dataclass(frozen=True, eq=False, slots=True)
 class StepFrame:
-    """The part of a step that does not depend on the choice of algorithms: computing times, and the order of events."""
+    """The facts of a step that hold for every choice of algorithms: the times of computations, and the order of events."""
 
-    place_requests: PlaceRequests
+    requests_by_place: PlaceRequests
     timed: tuple[I64, ...]  # [P] the events of each place that compute
     ticks: tuple[I64, ...]  # [P] the ticks that each of these takes
     stated: tuple[tuple[I64, I64], ...]  # [P] pairs as in `stated_order`
@@ -57,9 +57,12 @@ class StepFrame:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ComposedGraph:
-    """A step as a graph, with the tasks of each event."""
+    """A step as a graph, with the tasks of each event.
 
-    place_requests: PlaceRequests
+    An event has one task, which stands for all ranks of its place of the pipeline, or one for each of these ranks.
+    """
+
+    requests_by_place: PlaceRequests
     graph: Graph
     start: I64  # [X + 1] where the tasks of each event begin among the W
     begins: I64  # [W] the task of a computation, or with which a request is entered; -1: set-up
@@ -77,9 +80,9 @@ class ComposedGraph:
         """Return [M] the tick at which the first rank entered each call, and [M] the tick at which the last rank left it."""
         n_calls = len(self.instance)
         began, ended = np.full(n_calls, np.iinfo(np.int64).max), np.zeros(n_calls, np.int64)
-        width = np.diff(self.start)[self.place_requests.event]
-        at = ramps(self.start[self.place_requests.event], width)
-        call = np.repeat(self.place_requests.call, width)
+        width = np.diff(self.start)[self.requests_by_place.event]
+        at = ramps(self.start[self.requests_by_place.event], width)
+        call = np.repeat(self.requests_by_place.call, width)
         np.minimum.at(began, call, timeline.start_fs[self.begins[at]])
         np.maximum.at(ended, call, timeline.end_fs[self.ends[at]])
         return began, ended
@@ -97,15 +100,15 @@ class ComposedGraph:
             services: The algorithm of each request.
             told: The assumptions to report.
         """
-        rank = np.repeat(self._last(timeline), np.diff(self.place_requests.first_event))
-        return self._at(self.start[:-1] + np.where(self.by_rank, rank, 0), services, told)
+        rank = np.repeat(self._last_ranks(timeline), np.diff(self.requests_by_place.first_event))
+        return self._replay_of_tasks(self.start[:-1] + np.where(self.by_rank, rank, 0), services, told)
 
-    def _at(self, at: I64, services: tuple[Service, ...] = (), told: tuple[str, ...] = ()) -> ReplayGraph:
+    def _replay_of_tasks(self, at: I64, services: tuple[Service, ...] = (), told: tuple[str, ...] = ()) -> ReplayGraph:
         """Return the step as a replay with one task for each event.
 
         `at` [X] is the index of that task in `begins` and `ends`.
         """
-        trace, asked = self.place_requests.trace, self.place_requests
+        trace, asked = self.requests_by_place.trace, self.requests_by_place
         number, call = (np.full(len(at), -1, np.int32) for _ in range(2))
         number[asked.event], call[asked.event] = self.instance[asked.call], asked.call
         ends = column(self.begins[at], np.int32), column(self.ends[at], np.int32)
@@ -115,11 +118,11 @@ class ComposedGraph:
 
     def event_name(self, task: int) -> str:
         """Return the name of the event that a task belongs to."""
-        return event_name(self.place_requests.trace, self._at(self.start[:-1]), task)
+        return event_name(self.requests_by_place.trace, self._replay_of_tasks(self.start[:-1]), task)
 
-    def _last(self, timeline: Timeline) -> I64:
+    def _last_ranks(self, timeline: Timeline) -> I64:
         """Return [P] the rank of each place that ends last; 0 if ranks have no tasks of their own."""
-        width, first_event = np.diff(self.start), self.place_requests.first_event
+        width, first_event = np.diff(self.start), self.requests_by_place.first_event
         found = np.zeros(len(first_event) - 1, np.int64)
         for place, (low, high) in enumerate(pairwise(first_event.tolist())):
             own = low + np.flatnonzero(width[low:high] > 1)
@@ -149,7 +152,7 @@ def compose(
         by_rank: [X] whether each rank of the place has its own task of the event, equal for all ends of a call; None: no event.
         sending: The messages of requests; they are needed where `by_rank` is true.
     """
-    asked = frame.place_requests
+    asked = frame.requests_by_place
     by_rank = np.zeros(asked.first_event[-1], np.bool_) if by_rank is None else by_rank
     real = sending.topology.capacity_Bps if sending is not None and by_rank.any() else bodies.capacity_Bps[:0]
     builder = EventBuilder(column(np.concatenate((real, bodies.capacity_Bps)), np.float64), _starts(asked, by_rank))
@@ -173,16 +176,16 @@ def _starts(asked: PlaceRequests, by_rank: Bool) -> I64:
 
 
 def _compute(builder: EventBuilder, frame: StepFrame) -> None:
-    """Add the computations of all places."""
+    """Add the computations of all places of the pipeline to the graph."""
     width = np.diff(builder.start)
     for place, (rows, ticks) in enumerate(zip(frame.timed, frame.ticks, strict=True)):
-        events = frame.place_requests.first_event[place] + rows
+        events = frame.requests_by_place.first_event[place] + rows
         times = width[events]
         at, taken = ramps(builder.start[events], times), column(np.repeat(ticks, times), np.int64)
         builder.compute(at, taken, place, np.repeat(rows, times))
 
 
-def _alike(asked: PlaceRequests, rows: I64) -> Iterator[tuple[int, I64]]:
+def _equal_calls(asked: PlaceRequests, rows: I64) -> Iterator[tuple[int, I64]]:
     """Yield sets of calls that can be added to the graph together: those of one distinct request by the same places.
 
     Args:
@@ -207,22 +210,24 @@ def _add_messages(builder: EventBuilder, asked: PlaceRequests, sending: RequestM
     rows = np.flatnonzero(by_rank[asked.event])
     rows = rows[np.argsort(asked.call[rows], kind="stable")]
     first = np.empty(len(asked.request_of_call), np.int64)
-    for request, several in _alike(asked, rows):
+    for request, several in _equal_calls(asked, rows):
         parts = [_send(builder, asked, *part, request, several) for part in sending.of(request)]
         first[asked.call[several[:, 0]]] = parts[0]
     return first
 
 
 def _send(builder: EventBuilder, asked: PlaceRequests, ranks: I64, piece: LoweredSchedule, request: int, rows: I64) -> I64:
-    """Add the messages of k equal calls, for groups with one algorithm; return [k] the first task of each call.
+    """Add the messages of k calls of one distinct request, and return [k] the first task of each call.
+
+    A call runs on all groups of the request; this adds the messages of the G groups of P ranks that one algorithm serves.
 
     Args:
         builder: The builder of the graph.
-        asked: The requests.
+        asked: The requests of all places of the pipeline.
         ranks: [G, P] the ranks of the groups.
-        piece: Their messages.
-        request: The distinct request.
-        rows: [k, ends] the rows of the requests of each call.
+        piece: The messages of one call on these groups.
+        request: The number of the distinct request.
+        rows: [k, ends] the rows of the requests of each call, one for each place that takes part.
     """
     events, member = asked.event[rows], ranks.ravel()
     places = asked.place_of_event[events[0]]
@@ -279,7 +284,7 @@ def _wait(builder: EventBuilder, frame: StepFrame, by_rank: Bool) -> tuple[I64, 
     """
     found = [(np.empty(0, np.int64), np.empty(0, np.int64))]
     until = np.where(np.repeat(frame.rooted & ~by_rank, np.diff(builder.start)), builder.begins, builder.ends)
-    first_event = frame.place_requests.first_event[:-1].tolist()
+    first_event = frame.requests_by_place.first_event[:-1].tolist()
     for first, stated, queued in zip(first_event, frame.stated, frame.queued, strict=True):
         found += [builder.follow(e + first, w + first, of) for (e, w), of in ((stated, builder.ends), (queued, until))]
     return np.concatenate([event for event, _ in found]), np.concatenate([task for _, task in found])

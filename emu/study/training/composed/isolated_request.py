@@ -15,17 +15,17 @@ from emu.collective.operation import ROOTED
 from emu.fabric.build import Builder
 from emu.fabric.graph import Graph
 from emu.fabric.ideal import link_clusters_of
-from emu.fabric.job_symmetry import domain_of
+from emu.fabric.job_symmetry import orbits_of_job
 from emu.fabric.lower import LoweredSchedule, delay_entries, lower_placed
-from emu.fabric.lowering.classes import Domain
+from emu.fabric.lowering.classes import JobOrbits
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
-from emu.fabric.rounds import message_count, rounds_of
+from emu.fabric.rounds import group_message_count, rounds_of
 from emu.fabric.run import run_graph
-from emu.study.training.composed.place_requests import DistinctRequest
 from emu.study.training.composed.request_parts import RequestPart
+from emu.study.training.composed.requests_by_place import DistinctRequest
 from emu.topology.topology import Topology, cached_by_topology
 from emu.trace.matching.call_batch import BatchKey
-from emu.trace.replay.replay import lay_request
+from emu.trace.replay.replay import place_request
 from emu.units import TICKS_PER_S
 
 LIGHT = 2**15  # tasks up to which a request of each size is timed by itself
@@ -35,7 +35,11 @@ WITHIN = 0.02  # of the middle of two bounds that both must be, so that it is ta
 
 
 class IsolatedRequest(NamedTuple):
-    """The time of a request that has the fabric to itself, and the load that it puts on links."""
+    """The time of a request that has the fabric to itself, in ticks, and the seconds for which it keeps each link busy.
+
+    `tail` is the part of the time after its sender (or the mean rank) has left, `apart` the ticks between the first and the
+    last rank that leaves.
+    """
 
     ticks: int  # ticks until the last rank has left it
     tail: int  # of these, the ticks after a message's sender, or the mean rank of a rooted operation, has left
@@ -59,7 +63,7 @@ class IsolatedRequest(NamedTuple):
         return self._replace(ticks=ticks, tail=min(self.tail, max(ticks - 1, 0)), apart=0, apart_mean=0)
 
     def between(self, other: "IsolatedRequest", part: float) -> "IsolatedRequest":
-        """Return the interpolated time of a request whose size is between this one's (`part` 0) and another's (`part` 1)."""
+        """Return the time of a request of a size between two, interpolated: `part` 0 is this request, 1 the other."""
 
         def at(name: str) -> Any:
             return getattr(self, name) + part * (getattr(other, name) - getattr(self, name))
@@ -99,10 +103,12 @@ def time_requests(
             own = [i for i in alike if requests[i].size_bytes == size]
             of_root = {requests[i].root: i for i in reversed(own)}
             first = of_root.pop(requests[own[0]].root)
-            once = by_size[size] = _between(by_size, size) or _time_cached(parts[first], topology, placement, launch_fs, known)
-            few = once.tasks * len(of_root) <= LIGHT
+            isolated = by_size[size] = _between(by_size, size) or _time_cached(
+                parts[first], topology, placement, launch_fs, known
+            )
+            few = isolated.tasks * len(of_root) <= LIGHT
             others = {root: _time_cached(parts[i], topology, placement, launch_fs, known) for root, i in of_root.items() if few}
-            found |= {i: others.get(requests[i].root, once) for i in own}
+            found |= {i: others.get(requests[i].root, isolated) for i in own}
     return [found[i] for i in range(len(requests))]
 
 
@@ -137,7 +143,10 @@ def _but_for_size(requests: Sequence[DistinctRequest], parts: Sequence[list[Requ
 
 
 class _ClusterTime(NamedTuple):
-    """The time of one link cluster, whose K links are shared by its groups and by no other group."""
+    """The time of one link cluster: groups that share its K links with one another and with no other group.
+
+    `left` and `mean` are ticks until ranks have left, `first` until the first of them has.
+    """
 
     ticks: int
     left: float  # ticks until those ranks have left that need not wait for the end
@@ -183,17 +192,17 @@ def time_isolated(
         known: Clusters that were timed before on this topology with this launch time; new ones are added.
 
     Raises:
-        InputError: As `lay_request` and `lower_placed`.
+        InputError: As `place_request` and `lower_placed`.
     """
-    what, laid = parts[0].what, [lay_request(part.what, topology, placement[part.ranks]) for part in parts]
-    domain = domain_of(topology, np.concatenate([placement[part.ranks].ravel() for part in parts]), laid)
+    what, laid = parts[0].what, [place_request(part.what, topology, placement[part.ranks]) for part in parts]
+    domain = orbits_of_job(topology, np.concatenate([placement[part.ranks].ravel() for part in parts]), laid)
     if domain is None and not topology.circuits:
-        once = _time_clusters(parts, laid, launch_fs, known)
+        isolated = _time_clusters(parts, laid, launch_fs, known)
     else:
         every, together = np.arange(len(topology.links)), np.zeros(sum(len(each.nodes) for each in laid), np.int64)
         number = every if domain is None else domain.links.number
-        once = _once(_timed(laid, together, [number], what, domain, launch_fs), [every], what)
-    return once._replace(messages=message_count(laid))
+        isolated = _request_time(_timed(laid, together, [number], what, domain, launch_fs), [every], what)
+    return isolated._replace(messages=group_message_count(laid))
 
 
 def _time_clusters(
@@ -209,13 +218,13 @@ def _time_clusters(
     new: dict[Hashable, int] = {key: i for i, key in reversed(list(enumerate(keys))) if key not in known}
     if new:
         wanted, links = np.isin(cluster, list(new.values())), [found[i][1] for i in sorted(new.values())]
-        heavy = message_count(_only(laid, wanted)) > HEAVY
+        heavy = group_message_count(_with_groups(laid, wanted)) > HEAVY
         if heavy and (bounded := _bounded(laid, what, launch_fs, HEAVY, ROUNDS)) is not None:
             return bounded
         of_group = np.unique(cluster[wanted], return_inverse=True)[1]
-        timed = _timed(_only(laid, wanted), of_group, links, what, None, launch_fs)
+        timed = _timed(_with_groups(laid, wanted), of_group, links, what, None, launch_fs)
         known |= zip(sorted(new, key=lambda key: new[key]), timed, strict=True)
-    return _once([known[key] for key in keys], [link for _, link in found], what)
+    return _request_time([known[key] for key in keys], [link for _, link in found], what)
 
 
 def _bounded(laid: Sequence[PlacedSchedule], what: BatchKey, launch_fs: int, light: int, rounds: int) -> IsolatedRequest | None:
@@ -223,7 +232,7 @@ def _bounded(laid: Sequence[PlacedSchedule], what: BatchKey, launch_fs: int, lig
 
     None is returned if the request has at most `light` messages, more than `rounds` rounds, or bounds that lie far apart.
     """
-    messages = message_count(laid)
+    messages = group_message_count(laid)
     if messages <= light or what.served is None or what.name in ROOTED:
         return None
     known = rounds_of(laid, rounds)
@@ -233,7 +242,7 @@ def _bounded(laid: Sequence[PlacedSchedule], what: BatchKey, launch_fs: int, lig
     return IsolatedRequest(launch_fs + round(known.middle_fs), 0, link, known.busy_s[link], known.flows, messages)
 
 
-def _only(laid: Sequence[PlacedSchedule], wanted: Bool) -> list[PlacedSchedule]:
+def _with_groups(laid: Sequence[PlacedSchedule], wanted: Bool) -> list[PlacedSchedule]:
     """Return the placed schedules with only those groups for which `wanted` is true.
 
     Groups are numbered schedule after schedule.
@@ -243,7 +252,7 @@ def _only(laid: Sequence[PlacedSchedule], wanted: Bool) -> list[PlacedSchedule]:
 
 
 def _timed(
-    laid: Sequence[PlacedSchedule], cluster: I64, links: Sequence[I64], what: BatchKey, domain: Domain | None, launch_fs: int
+    laid: Sequence[PlacedSchedule], cluster: I64, links: Sequence[I64], what: BatchKey, domain: JobOrbits | None, launch_fs: int
 ) -> list[_ClusterTime]:
     """Return the time of each link cluster, computed from one graph of all groups.
 
@@ -279,24 +288,24 @@ def _timed(
 
 
 def _side_by_side(pieces: Sequence[LoweredSchedule]) -> tuple[Graph, I64, I64]:
-    """Return several lowered schedules as one graph, in which they run at one time.
+    """Return several lowered schedules as one graph, in which all start at tick 0.
 
     Returns:
         The graph, the group of each participant, and the task with which each participant leaves.
     """
-    shapes = [piece.laid.nodes.shape for piece in pieces]
+    shapes = [piece.placed.nodes.shape for piece in pieces]
     of_group = np.repeat(np.arange(sum(n for n, _ in shapes)), np.repeat([size for _, size in shapes], [n for n, _ in shapes]))
     if len(pieces) == 1:
         return pieces[0].graph, of_group, pieces[0].exit.astype(np.int64)
-    builder, nobody = Builder(pieces[0].graph.capacity_Bps), [np.full(piece.alike.size, -1) for piece in pieces]
-    who = np.split(np.arange(len(of_group)), np.cumsum([piece.alike.size for piece in pieces])[:-1])
+    builder, nobody = Builder(pieces[0].graph.capacity_Bps), [np.full(piece.orbit.size, -1) for piece in pieces]
+    who = np.split(np.arange(len(of_group)), np.cumsum([piece.orbit.size for piece in pieces])[:-1])
     firsts = [builder.piece(piece, own, none) for piece, own, none in zip(pieces, who, nobody, strict=True)]
     exits = np.concatenate([first + piece.exit for first, piece in zip(firsts, pieces, strict=True)])
     return builder.graph(), of_group, exits.astype(np.int64)
 
 
-def _once(ran: Sequence[_ClusterTime], links: Sequence[I64], what: BatchKey) -> IsolatedRequest:
-    """Return the time of a request from the times of its link clusters, which run at once, each on its own links.
+def _request_time(ran: Sequence[_ClusterTime], links: Sequence[I64], what: BatchKey) -> IsolatedRequest:
+    """Return the time of a request from the times of its link clusters, which run at the same time on different links.
 
     Args:
         ran: The time of each cluster.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from emu.arrays import I64
-from emu.model.generate.generate import members
+from emu.model.generate.generate import groups_of_axis
 from emu.model.generate.states import Role
 from emu.model.generate.tape import Tape
 from emu.model.plan.plan import Plan
@@ -19,7 +19,7 @@ from emu.trace.trace import Events
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Axis:
-    """The groups into which one axis divides the ranks."""
+    """An axis with its groups: which ranks are in each."""
 
     name: str
     ranks: I64  # [groups, members]
@@ -38,8 +38,8 @@ class Representatives:
     dtype: str = "float32"  # what float32 is timed as
     rings: bool = False  # whether each is the first rank of its groups, and others of its place send equally far
 
-    def beside(self, rank: int, place: int, waited: Sequence[str] = ()) -> int:
-        """Return the rank of a place that a rank waits for.
+    def waited_rank(self, rank: int, place: int, waited: Sequence[str] = ()) -> int:
+        """Return the rank, at one place of the pipeline, for which a rank of another place waits.
 
         Groups of the axes in `waited` are searched first. The answer is the lowest rank of the place in a group of the waiting
         rank. If these groups have no rank of the place, the groups of their members are searched, and so on.
@@ -79,7 +79,7 @@ def representatives_of_plan(
     return Representatives(
         tuple(tape.events() for tape in tapes),
         tuple(tuple(axes.index(axis) for axis in tape.axes) for tape in tapes),
-        tuple(Axis(axis, members(plan, axis)) for axis in axes),
+        tuple(Axis(axis, groups_of_axis(plan, axis)) for axis in axes),
         np.arange(plan.world) // plan.stage_ranks,
         meta,
         rings=True,

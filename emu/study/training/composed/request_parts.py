@@ -14,18 +14,18 @@ from emu.collective.algorithm import AlgorithmOnDims, Choice, Request
 from emu.collective.operation import operation
 from emu.fabric.lower import LoweredSchedule, delay_entries, lower_placed
 from emu.memo import kept_by
-from emu.study.training.composed.place_requests import DistinctRequest
+from emu.study.training.composed.requests_by_place import DistinctRequest
 from emu.topology.facts.facts import routes_spread
 from emu.topology.topology import Topology
 from emu.trace.matching.call_batch import BatchKey
 from emu.trace.matching.role_requests import MESSAGE, packed_blocks
-from emu.trace.replay.replay import lay_request
+from emu.trace.replay.replay import place_request
 
 _ANY = 0  # communicator, where a topology sends all of them over the same ways: what was timed for another step serves
 
 
 class RequestPart(NamedTuple):
-    """The groups of one request that one algorithm serves."""
+    """The groups of one request that one algorithm serves, and that algorithm."""
 
     what: BatchKey
     ranks: I64  # [groups, members]
@@ -51,7 +51,7 @@ def _parts(asked: DistinctRequest, choice: Choice, communicator: int) -> list[Re
     alike: dict[AlgorithmOnDims, list[int]] = {}
     asks = [asked.of_group(i) for i in range(len(asked.choosing))]
     for i, request in enumerate(asks):
-        alike.setdefault(choice.served(request), []).append(i)
+        alike.setdefault(choice.algorithm_for(request), []).append(i)
     amounts, parts = (asked.name, n, asked.root, asked.size_bytes, asked.elements, _blocks(asked)), []
     for by, groups in alike.items():
         ranks = asked.ranks if len(alike) == 1 else asked.ranks[groups]
@@ -60,7 +60,7 @@ def _parts(asked: DistinctRequest, choice: Choice, communicator: int) -> list[Re
 
 
 def goes_round(splits: Sequence[int]) -> bool:
-    """Return whether split sizes are those of a ring: the first member sends all its elements to one other member."""
+    """Return whether split sizes are those of a ring, in which the first member sends all its elements to one other member."""
     return bool(splits) and np.count_nonzero(splits) == 1 and not splits[0]
 
 
@@ -90,5 +90,5 @@ class RequestMessages:
     def of(self, request: int) -> list[tuple[I64, LoweredSchedule]]:
         """Return, for each algorithm that serves groups of a request, their ranks [G, P] and messages."""
         own = self.parts[request]
-        laid = (lower_placed(lay_request(part.what, self.topology, self.placement[part.ranks])) for part in own)
+        laid = (lower_placed(place_request(part.what, self.topology, self.placement[part.ranks])) for part in own)
         return [(part.ranks, delay_entries(each, self.launch_fs)) for part, each in zip(own, laid, strict=True)]

@@ -12,16 +12,16 @@ from emu.trace.device.device import Device
 from emu.units import format_time, ticks
 
 
-def topology_under(stack: Stack, topology: Topology) -> Topology:
+def costed_topology(stack: Stack, topology: Topology) -> Topology:
     """Return the topology with the stack's costs: the usable share of bandwidth, and the time of each message.
 
     A library makes switches that can add do so.
     """
-    changes = stack.alpha_s or stack.adding_s or stack.bandwidth or _asked(topology, stack)
+    changes = stack.alpha_s or stack.adding_s or stack.bandwidth or _turns_on_adding(topology, stack)
     return _under(topology, stack) if changes else topology  # one value, of which what was timed is known
 
 
-def _asked(topology: Topology, stack: Stack) -> bool:
+def _turns_on_adding(topology: Topology, stack: Stack) -> bool:
     """Return whether the stack's software turns on switches that can add, which the topology leaves off."""
     return bool(stack.library) and topology.adders is not None and not topology.adds
 
@@ -29,7 +29,10 @@ def _asked(topology: Topology, stack: Stack) -> bool:
 @cached_by_topology(4)
 def _under(topology: Topology, stack: Stack) -> Topology:
     """Return the topology with all changes of the software, and a sentence for each."""
-    topology, asked = replace(topology, adds=topology.adds or _asked(topology, stack)), _asked(topology, stack)
+    topology, asked = (
+        replace(topology, adds=topology.adds or _turns_on_adding(topology, stack)),
+        _turns_on_adding(topology, stack),
+    )
     told = (
         f"the software takes {format_time(stack.alpha_s)} for each message, besides the latencies of its links"
         * bool(stack.alpha_s),
@@ -40,7 +43,7 @@ def _under(topology: Topology, stack: Stack) -> Topology:
     )
     return replace(
         topology,
-        links=_reached(stack, topology.links),
+        links=_with_usable_shares(stack, topology.links),
         message_fs=topology.message_fs + ticks(stack.alpha_s, "alpha"),
         adding_fs=topology.adding_fs + ticks(stack.adding_s, "adding") * topology.adds,
         assumptions=(*topology.assumptions, *filter(None, told)),
@@ -48,7 +51,7 @@ def _under(topology: Topology, stack: Stack) -> Topology:
     )
 
 
-def _reached(stack: Stack, links: Links) -> Links:
+def _with_usable_shares(stack: Stack, links: Links) -> Links:
     """Return the links with the share of their bandwidth that data can use with this software."""
     if not stack.bandwidth:
         return links
@@ -69,7 +72,7 @@ def _shares_text(stack: Stack, topology: Topology) -> str:
     return ", ".join(f"{share} ({name})" for share, name in zip(shares, names, strict=True))
 
 
-def device_under(stack: Stack, device: Device) -> Device:
+def costed_device(stack: Stack, device: Device) -> Device:
     """Return the device as the software uses it: with its time to launch a collective or message, and its attention kernel.
 
     A collective that adds takes the cores that the stack gives it from products beside it. The launch time is added to that of

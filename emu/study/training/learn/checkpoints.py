@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from emu.backend.rank.count import pause_counting
+from emu.backend.rank.operator_counter import pause_counting
 from emu.errors import InputError
 from emu.files import make_folder, write_file
 from emu.model.model import Model
@@ -33,7 +33,7 @@ class CheckpointFolder:
         return Path(self.folder) / f"step-{step}"
 
     def after(self, step: int) -> bool:
-        """Return whether a checkpoint is saved after a step."""
+        """Return whether a checkpoint is due after a step."""
         return step % self.every == 0
 
     def write(self, step: int, rank: int, ranks: int, losses: Sequence[float]) -> None:
@@ -102,7 +102,7 @@ def last(folder: Path, job: Mapping[str, Any]) -> tuple[int, tuple[float, ...]] 
 
 
 def _steps(folder: Path) -> list[tuple[int, Path]]:
-    """Return the number and the folder of each checkpoint."""
+    """Return the step and the folder of each checkpoint."""
     found = folder.glob("step-*") if folder.is_dir() else ()
     return [(int(each.name[5:]), each) for each in found if each.name[5:].isdecimal()]
 

@@ -25,8 +25,8 @@ LOSS_TOLERANCE = 1e-5
 GRADIENT_TOLERANCE = 1e-4
 _ROUNDING = float(np.finfo(np.float32).eps)
 
-RunOn = Callable[[int, Choice, Callable[[int], RankOutcome]], tuple[list[RankOutcome], Trace]]  # as `Cluster.record`
-on_threads: RunOn = LocalCluster().record
+RunOn = Callable[[int, Choice, Callable[[int], RankOutcome]], tuple[list[RankOutcome], Trace]]  # as `Cluster.run_traced`
+on_threads: RunOn = LocalCluster().run_traced
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +77,15 @@ def learn(program: Program, choice: Choice, run_on: RunOn = on_threads, referenc
 
 
 def check_first_step(loss: float, reference: float, error: float) -> None:
-    """Refuse a first step that differs from the reference.
+    """Check that the first step agrees with that of one process.
+
+    Args:
+        loss: The loss.
+        reference: The loss on one process.
+        error: The difference of the gradients, as `gradient_error` returns it.
 
     Raises:
-        RunError: The loss or a gradient is beyond the tolerance, or not a number.
+        RunError: The loss or a gradient differs by more than the tolerance, or is not a number.
     """
     if not abs(loss - reference) <= LOSS_TOLERANCE * abs(reference):  # so written, it refuses a NaN too
         raise RunError(f"train: the first loss is {loss:.7g}, but {reference:.7g} on one process; 1e-5 relative is allowed")
@@ -106,7 +111,7 @@ def check_norms(outcomes: Sequence[RankOutcome], reference: RankOutcome) -> None
 
 
 def _wholes(outcomes: Sequence[RankOutcome], like: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return whole weights by name, assembled from the parts on the ranks; NaN where no rank has a part.
+    """Return whole weights by name, put together from the blocks that the ranks have; NaN where no rank has a block.
 
     Args:
         outcomes: The results of the ranks.
@@ -146,7 +151,7 @@ def gradient_error(reference: RankOutcome, outcomes: Sequence[RankOutcome], step
 
 
 def _difference(name: str, whole: Tensor, outcomes: Sequence[RankOutcome], step: int) -> float:
-    """Return the largest |g - g_ref| of one parameter over the ranks that hold part of it."""
+    """Return the largest absolute difference between a rank's gradient of one parameter and that of one process."""
     differences = [0.0]
     for rank, outcome in enumerate(outcomes):
         if name not in outcome.held:

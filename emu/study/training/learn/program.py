@@ -18,7 +18,7 @@ from torch.nn import functional
 from torch.optim import Optimizer
 
 from emu.arrays import I64
-from emu.backend.rank.count import pause_counting, track
+from emu.backend.rank.operator_counter import pause_counting, track
 from emu.backend.rank.record import declare_equal_work, without_recording
 from emu.errors import InputError, LostError, must_be
 from emu.files import read_input
@@ -106,11 +106,11 @@ class Program:
     def reference(self) -> RankOutcome:
         """Train on one process with the same initial weights and the whole batch, and return the outcome."""
         with one_thread():
-            return self._single()._train(self._alone(), None, 0)
+            return self._single_rank_program()._train(self._single_rank_model(), None, 0)
 
     def reference_gradients(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the gradients of the last step on the whole batch, computed by one process from the given weights."""
-        parallel, single = self._alone(), self._single()
+        parallel, single = self._single_rank_model(), self._single_rank_program()
         with one_thread():
             with torch.no_grad():
                 for name, parameter in parallel.parameters.items():
@@ -118,12 +118,12 @@ class Program:
             single._runner(parallel, None)(*single._tokens(0, self.steps - 1))
             return parallel.gradients()
 
-    def _single(self) -> "Program":
-        """Return the program on one rank."""
+    def _single_rank_program(self) -> "Program":
+        """Return this program for a single rank with the whole batch."""
         return replace(self, plan=self.plan.alone(), lost=(), kept=None, first=0)
 
-    def _alone(self) -> ParallelModel:
-        """Return the model on one rank."""
+    def _single_rank_model(self) -> ParallelModel:
+        """Return the model that a single rank with the whole batch trains."""
         return single_rank_model(build_module(find_model(self.model), self.plan, self.seed), self.plan)
 
     def _train(
@@ -149,9 +149,9 @@ class Program:
             norms += self._clipped(parallel, meshes)
             optimizer.step()
             optimizer.zero_grad()
-            self._keep(step + 1, rank, losses, (parallel, optimizer, shapes))
+            self._save_if_due(step + 1, rank, losses, (parallel, optimizer, shapes))
             took.append((time.perf_counter() - began[0], time.thread_time() - began[1]))
-        return RankOutcome(_of_steps(losses), gradients, parallel.held, weights, tuple(norms), tuple(took))
+        return RankOutcome(_step_losses(losses), gradients, parallel.held, weights, tuple(norms), tuple(took))
 
     def _resume(
         self, parallel: ParallelModel, optimizer: Optimizer, run: _Passes, rank: int, shapes: Mapping[str, torch.Size]
@@ -173,7 +173,7 @@ class Program:
         with without_recording():
             checkpoint.load_parts(self.kept.of_step(self.first), parallel, optimizer, shapes)
 
-    def _keep(
+    def _save_if_due(
         self,
         step: int,
         rank: int,
@@ -183,7 +183,7 @@ class Program:
         """Save a checkpoint if this step is due for one, and remove older ones."""
         if self.kept is not None and self.kept.after(step):
             with without_recording():
-                self.kept.write(step, rank, self.plan.world, _of_steps(losses))
+                self.kept.write(step, rank, self.plan.world, _step_losses(losses))
                 _checkpoint().save_parts(self.kept.of_step(step), *states)
                 self.kept.drop_before(step, rank)
 
@@ -233,7 +233,7 @@ def _checkpoint() -> ModuleType:
     return checkpoint
 
 
-def _of_steps(losses: Sequence[Sequence[Tensor]]) -> tuple[float, ...]:
+def _step_losses(losses: Sequence[Sequence[Tensor]]) -> tuple[float, ...]:
     """Return the loss of each step, if this rank has the last stage."""
     return tuple(sum(t.item() for t in step) for step in losses if step)
 

@@ -41,21 +41,21 @@ def with_choice(trace: Trace, choice: Choice) -> Trace:
     """
     asked = {e.name[i] for e in trace.events for i in range(len(e)) if e.kind[i] == Kind.COLLECTIVE and e.step[i]}
     differs = choice.chooser or any(word != operation_of(word) for word in choice.by_operation)
-    rows = [[*request, str(choice.served(request))] for request in (collective_requests(trace) if differs else ())]
+    rows = [[*request, str(choice.algorithm_for(request))] for request in (collective_requests(trace) if differs else ())]
     fixed = asked.difference(operation for operation, *_ in rows)
-    words = " ".join(f"{operation}={choice.served(Request(operation, ()))}" for operation in sorted(fixed))
+    words = " ".join(f"{operation}={choice.algorithm_for(Request(operation, ()))}" for operation in sorted(fixed))
     noted = ((_ALGORITHMS, words), *([(_REQUESTS, json.dumps(rows))] if rows else []))
     return replace(trace, meta=(*trace.meta, *noted))
 
 
 def with_words(trace: Trace, words: Sequence[str], topologies: Sequence[Topology], dtype: str) -> Trace:
-    """Return the trace with a note of the words of --algorithm by which the run was timed, and on which topologies."""
+    """Return the trace with a note of the values of `--algorithm` by which it was timed, and of the topologies."""
     noted = json.dumps([list(words), [_fabric(each, dtype) for each in topologies]])
     return replace(trace, meta=(*trace.meta, (_TIMED, noted)))
 
 
 def words_of(trace: Trace, topology: Topology, dtype: str) -> tuple[str, ...] | None:
-    """Return the words of `--algorithm` with which a run was timed on a topology; None if it was not timed there."""
+    """Return the values of `--algorithm` with which a run was timed on a topology; None if it was not timed there."""
     words, fabrics = json.loads(dict(trace.meta).get(_TIMED, "[[], []]"))
     return tuple(words) if _fabric(topology, dtype) in fabrics else None
 
@@ -88,7 +88,7 @@ def served_otherwise(trace: Trace, services: Sequence[Service]) -> bool:
     if not is_noted(trace):
         return False
     ran = choice_of(trace)
-    return any(ran.served(each.request) != each.by for each in services)
+    return any(ran.algorithm_for(each.request) != each.by for each in services)
 
 
 def check_words(trace: Trace, words: Sequence[str], topologies: Sequence[Topology]) -> None:
@@ -135,7 +135,7 @@ class AlgorithmChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepChoice:
-    """The result of choosing algorithms for a whole step."""
+    """The algorithms that a choice for the whole step changes, and the seconds that the step takes without these changes."""
 
     alone_step_time_s: float  # seconds of the step with the fastest algorithm for each request alone
     changed: tuple[AlgorithmChange, ...]

@@ -13,14 +13,14 @@ from emu.study.choice.site import Site
 from emu.study.measure.bench import BenchRow, compare
 from emu.study.measure.request import BenchRequest, PlacedBench
 from emu.study.training.step.step import CostlyRequest, Step, TimedTrace
-from emu.topology.placement import order
+from emu.topology.placement import npu_order
 from emu.trace.matching.role_requests import MESSAGE
 from emu.trace.request_lines import lines_of
 from emu.trace.timed_dtype import FLOAT_BYTES, timed_as, timed_bytes
 from emu.trace.trace import Kind
 from emu.units import format_size, seconds
 
-MOST = 10
+MOST_LINES = 10
 LARGEST = 64  # ranks of a group, up to which other algorithms are looked at
 _OFTEN, _SMALL_BYTES = 8, 2**20  # requests of one line in a step, and the size of each, for which one for all is worth a hint
 _EXPOSED, _SHARE = 0.9, 0.1  # limits of a hint: share of communication that is exposed, and share of the step
@@ -39,7 +39,7 @@ def with_costliest(step: Step, timed: TimedTrace) -> Step:
 def costliest(timed: TimedTrace) -> tuple[CostlyRequest, ...]:
     """Return the requests of the rank that ended last, those with the longest total time first."""
     spent = _spent(timed)
-    longest = sorted(spent.items(), key=lambda each: (-sum(each[1]), each[0]))[:MOST]
+    longest = sorted(spent.items(), key=lambda each: (-sum(each[1]), each[0]))[:MOST_LINES]
     known: dict[tuple[object, ...], list[BenchRow]] = {}
     return tuple(_costly(timed, key, ticks, known) for key, ticks in longest)
 
@@ -62,17 +62,17 @@ def _spent(timed: TimedTrace) -> dict[_Key, list[int]]:
 def _costly(
     timed: TimedTrace, key: _Key, ticks: Sequence[int], known: dict[tuple[object, ...], list[BenchRow]]
 ) -> CostlyRequest:
-    """Return the figures of the requests with one key.
+    """Return the figures of the requests that one line of the program made with one operation, group and size.
 
     Args:
         timed: The timed trace.
-        key: The key: line, operation, group and size.
-        ticks: The ticks of each time that the request was made.
+        key: The line, operation, group and size.
+        ticks: The ticks that each of these requests took.
         known: Bench rows of requests that were looked at before; new ones are added.
     """
     line, name, number, size, elements, dtype, root = key
     group, axis = timed.members(number), timed.trace.groups[number].axis
-    served = None if name == MESSAGE else timed.choice.served(Request(name, group, root, elements, dtype, axis=axis))
+    served = None if name == MESSAGE else timed.choice.algorithm_for(Request(name, group, root, elements, dtype, axis=axis))
     rows = [] if served is None else _rows(timed, key, group, known)
     own = next((row for row in rows if served is not None and row.algorithm == served.algorithm), None)
     other = min((row for row in rows if row is not own), key=lambda row: (row.time_s, row.built), default=None)
@@ -103,7 +103,7 @@ def _rows(
         return []
     asked = (name, group, root, size, dtype)
     if asked not in known:
-        npus = tuple(order(timed.topology)[list(group)].tolist())
+        npus = tuple(npu_order(timed.topology)[list(group)].tolist())
         request = BenchRequest(name, "auto", (size,), dtype, root=root, ranks=len(group))
         op = operation(name, len(group), root)
         try:
@@ -115,7 +115,7 @@ def _rows(
 
 
 def hints(step: Step, found: Sequence[CostlyRequest]) -> tuple[str, ...]:
-    """Return a sentence for each place where the program itself costs time."""
+    """Return a sentence for each line of the program that itself costs time."""
     told = [
         f"{each.line}: {each.times} {each.operation} of {format_size(each.size_bytes)} each in a step, and each waits for the "
         f"latency of its links: ask for all at once (a larger bucket, or one call outside of the loop)"

@@ -15,7 +15,7 @@ from emu.model.model import Model
 from emu.model.plan.plan import Plan
 from emu.trace.device.device import Device
 from emu.trace.device.step_error import RunKind
-from emu.trace.steps import computes, is_whole
+from emu.trace.steps import computes, is_whole_script
 from emu.trace.timed_dtype import AS_RAN, FLOAT_BYTES, TF32, timed_as
 from emu.trace.trace import Events, Kind, Trace
 from emu.units import format_flops
@@ -77,7 +77,7 @@ def messages_of(trace: Trace, dtype: str) -> tuple[str, ...]:
 
 
 def timed_dtypes_text(dtype: str, products: Sequence[Products], messages: Sequence[str]) -> str:
-    """Return words such as `as it ran: products in float32, at a peak of 67 TFLOP/s; messages in float32`.
+    """Return a text such as `as it ran: products in float32, at a peak of 67 TFLOP/s; messages in float32`.
 
     Args:
         dtype: The dtype that float32 is timed as, or `AS_RAN`.
@@ -85,7 +85,7 @@ def timed_dtypes_text(dtype: str, products: Sequence[Products], messages: Sequen
         messages: The dtypes of requests, as `messages_of` returns them.
     """
     how = {AS_RAN: "as it ran", "float32": "float32 without TF32"}.get(dtype, f"float32 as {dtype}")
-    each = [f"{p.dtype}, at a peak of {format_flops(p.peak_flops)}/s{_share(p)}" for p in products]
+    each = [f"{p.dtype}, at a peak of {format_flops(p.peak_flops)}/s{_share_text(p)}" for p in products]
     told = [f"products in {' and '.join(each)}"] * bool(each) + [f"messages in {', '.join(messages)}"] * bool(messages)
     return f"{how}: {'; '.join(told)}" if told else how
 
@@ -96,13 +96,13 @@ def dtype_notes(trace: Trace, dtype: str) -> tuple[str, ...]:
     return tuple(filter(None, (timed, MFU_ASSUMED * has_work(trace))))
 
 
-def _share(of: Products) -> str:
-    """Return the share of all FLOPs as text; empty if it is all of them."""
+def _share_text(of: Products) -> str:
+    """Return, as text, the share of the FLOPs of a step that this dtype has; an empty text if it has all of them."""
     return "" if of.share == 1 else f" ({100 * of.share:.3g} % of the FLOPs)"
 
 
 def _rows_of(events: Events, rows: Bool) -> list[tuple[str, I64]]:
-    """Return the given rows by their dtype: each dtype, and the numbers of its rows."""
+    """Return, for each dtype, the numbers of the rows of this dtype among those for which `rows` is true."""
     at = np.flatnonzero(rows)
     ran = np.array([events.dtype[i] for i in at.tolist()], dtype=str)
     return [(name, at[ran == name]) for name in np.unique(ran).tolist()]
@@ -118,7 +118,7 @@ def work_of(model: Model, plan: Plan) -> tuple[tuple[str, str], ...]:
 
 
 def with_work(trace: Trace, model: Model, plan: Plan) -> Trace:
-    """Return the trace with a note of the work of a step."""
+    """Return the trace with a note of the tokens and FLOPs of a step, from which its rate is computed."""
     return replace(trace, meta=(*trace.meta, *work_of(model, plan)))
 
 
@@ -129,13 +129,13 @@ def with_more_work(trace: Trace, factor: int) -> Trace:
 
 
 def has_work(trace: Trace) -> bool:
-    """Return whether a trace notes the work of a step."""
+    """Return whether a trace notes the tokens and FLOPs of a step."""
     return _TOKENS in dict(trace.meta)
 
 
 def judged(trace: Trace, device: Device, ranks: int, step_s: float, products: Sequence[Products]) -> dict[str, Any]:
     """Return fields of a step: its rate, the possible error, and whether it is the whole script."""
-    whole = is_whole(trace)
+    whole = is_whole_script(trace)
     off = None if whole else device.step_error(kind_of(trace, products))
     reached = rate(trace, ranks, step_s, products)
     return {**reached, "whole_script": whole, "either_way": off and off.share, "either_way_by": off and off.text}

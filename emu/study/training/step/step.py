@@ -17,7 +17,7 @@ from emu.fabric.run import Spread, check_seeds, spread
 from emu.study.choice.chooser import is_automatic
 from emu.study.fabric_check import FabricCheck
 from emu.study.packet_figures import PacketFigures
-from emu.study.training.composed.place_requests import PlaceRequests
+from emu.study.training.composed.requests_by_place import PlaceRequests
 from emu.study.training.step.choices import RecordedChooser, StepChoice, served_otherwise
 from emu.study.training.step.rate import Products, dtype_notes, judged, messages_of, peak_notes, products_of
 from emu.topology.topology import Topology
@@ -57,7 +57,9 @@ class CostlyRequest:
     size_bytes: int  # bytes of each request, as timed
     time_s: float  # seconds of all, each from entering to leaving it; in that time other ranks may be waited for
     algorithm: str | None  # None: it is a message
-    alone_s: float | None  # seconds of each, if its group were alone; None, as in the next four: not computed
+    alone_s: (
+        float | None
+    )  # seconds of each in the fluid fabric, if its group were alone; None, as in the next four: not computed
     busbw_Bps: float | None  # bus bandwidth as nccl-tests defines it, for that time
     of_bound: float | None  # the least time of any schedule divided by that time
     next_algorithm: str | None  # the fastest of the others
@@ -66,7 +68,7 @@ class CostlyRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayError:
-    """The relative error of a replay on the fabric on which its profile was taken."""
+    """The relative error of a replay on the fabric on which its profile was taken; below 0, the replay is shorter."""
 
     topology: str  # the fabric on which the profile was taken
     step_time_s: float  # seconds of the replay there
@@ -147,7 +149,7 @@ def shared_fields(value: object, cls: type[Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class TimedTrace:
-    """A trace on a topology, with the times of all its tasks."""
+    """A trace on a topology, with the times of all its tasks; it makes the figures of the step."""
 
     trace: Trace
     topology: Topology
@@ -157,25 +159,33 @@ class TimedTrace:
     replayed: ReplayGraph
     timeline: Timeline
     report: StepReport
-    shares: F64  # [L] the share of the step that each link is busy, as `busy_shares` returns it
+    link_busy: F64  # [L] the share of the step that each link is busy, as `busy_shares` returns it
     spread: Spread | None
     wall_fabric_s: float
-    place_requests: PlaceRequests | None = None  # of a composed step; None: the trace has all ranks
+    requests_by_place: PlaceRequests | None = None  # of a composed step; None: the trace has all ranks
     between_s: tuple[float, float] | None = None  # of a composed step, what the whole graph is estimated to take
+    axes: tuple[str, ...] = ()  # whose ranks have neighbouring NPUs, nearest first; (): the topology's own order of NPUs
     engine_assumed: tuple[str, ...] = ()  # what composing, or a time by packets, rests on
     auto: StepChoice | None = None  # None: nothing was chosen for the step as a whole
     packets: PacketFigures | None = None  # what only packets know; None: it was not timed by packets
     fabric_check: FabricCheck | None = None  # of the fluid time by packets; None: it was not asked for
 
     @property
+    def is_composed(self) -> bool:
+        """True if one rank of each place stands for its place; else the trace has all ranks."""
+        return self.requests_by_place is not None
+
+    @property
     def ranks(self) -> int:
         """The number of ranks of the run."""
-        return self.trace.n_ranks if self.place_requests is None else len(self.place_requests.representatives.place_of_rank)
+        return (
+            self.trace.n_ranks if self.requests_by_place is None else len(self.requests_by_place.representatives.place_of_rank)
+        )
 
     @property
     def how(self) -> str:
         """The method that timed the step: a method of the engine, or `composed`."""
-        return self.timeline.how if self.place_requests is None else "composed"
+        return "composed" if self.is_composed else self.timeline.how
 
     def members(self, number: int) -> tuple[int, ...]:
         """Return the ranks of a group of the trace.
@@ -183,18 +193,18 @@ class TimedTrace:
         Where one rank represents many, those of the first group that it stands for.
         """
         group = self.trace.groups[number].ranks
-        return group if self.place_requests is None else self.place_requests.members(number, group[0])
+        return group if self.requests_by_place is None else self.requests_by_place.members(number, group[0])
 
     def mean_over_ranks(self) -> MeanParts:
-        """Return the parts of the step as means over all ranks of the run."""
-        return mean_parts(self.trace, self.replayed, self.timeline, self.report, self._standing)
+        """Return the seconds of each part of the step, such as compute and idle time, as means over all ranks of the job."""
+        return mean_parts(self.trace, self.replayed, self.timeline, self.report, self._ranks_represented)
 
     @property
-    def _standing(self) -> I64:
+    def _ranks_represented(self) -> I64:
         """The number of ranks of the run that each rank of the trace stands for."""
-        if self.place_requests is None:
+        if self.requests_by_place is None:
             return np.ones(self.trace.n_ranks, np.int64)
-        return np.bincount(self.place_requests.representatives.place_of_rank)
+        return np.bincount(self.requests_by_place.representatives.place_of_rank)
 
     def step(self, *, briefly: bool = False) -> Step:
         """Return the figures of the step; with `briefly` the critical path and the busiest links are left out."""
@@ -209,9 +219,9 @@ class TimedTrace:
             **judged(self.trace, self.device, self.ranks, self.report.step_time_s, products),
             ranks=self.ranks,
             **self._parts(),
-            compute_basis=compute_basis(self.trace, self.device, self.dtype, self.report.step, self._standing),
+            compute_basis=compute_basis(self.trace, self.device, self.dtype, self.report.step, self._ranks_represented),
             critical_path=() if briefly else critical_path(self.trace, self.replayed, self.timeline, self.report),
-            busiest_links=() if briefly else busiest(self.shares, self.topology),
+            busiest_links=() if briefly else busiest(self.link_busy, self.topology),
             peak_memory_bytes=sum(most),
             memory_by_part_bytes=dict(zip(PARTS, most, strict=True)),
             algorithms=algorithms_of(self.replayed.services),
@@ -231,26 +241,26 @@ class TimedTrace:
             found["measured_step_s"] = reading.step_times_s[step - 1]
         if reading.parts:
             found["measured_parts"] = reading.parts[step - 1]
-        if not briefly and self.place_requests is None and reading.collective_s:
+        if not briefly and not self.is_composed and reading.collective_s:
             found["collectives"] = collective_times(self.trace, self.replayed, self.timeline, step)
         if not briefly and self.device.keeps_unknown:
             found["kernels"] = kernel_times(self.trace, self.device, self.dtype, step)
         return found
 
     def _parts(self) -> dict[str, Any]:
-        """Return the parts of the step, by the numbers of the ranks of the run."""
-        parts, asked = self.report.figures(), self.place_requests
+        """Return the parts of the step as fields of a `Step`, for the ranks of the job."""
+        parts, asked = self.report.figures(), self.requests_by_place
         if asked is None:
             return parts
         place, by_place = parts["rank"], parts["straggling_by_rank_s"]
         rank = int((asked.representatives.place_of_rank == place).argmax())
         waited = self._waited(place) if by_place else {}
-        beside = asked.representatives.beside
-        by_rank = {beside(rank, other, waited.get(other, ())): time_s for other, time_s in by_place.items()}
+        waited_rank = asked.representatives.waited_rank
+        by_rank = {waited_rank(rank, other, waited.get(other, ())): time_s for other, time_s in by_place.items()}
         return {**parts, "rank": rank, "straggling_by_rank_s": by_rank}
 
     def _waited(self, place: int) -> Mapping[int, Sequence[str]]:
-        """Return, by place, the axes on which the representative of `place` waits for it, the longest wait first."""
+        """Return the axes on which the representative of `place` waits for that of each other place, the longest wait first."""
         coming = Arrivals.of(self.replayed, self.timeline)
         asked = requests_of(self.trace, self.replayed, self.timeline, coming, place)
         waits, found = np.maximum(0, asked.met - np.maximum(asked.came, asked.since)), dict[int, Counter[str]]()
@@ -258,13 +268,24 @@ class TimedTrace:
             found.setdefault(last, Counter())[axis] += ticks
         return {last: [axis for axis, _ in of.most_common()] for last, of in found.items()}
 
+    def _placement_note(self) -> str:
+        """Return a sentence for the report that says which NPU each rank has."""
+        if not self.axes:
+            return f"the {self.ranks} ranks sit on the first of the {self.topology.n_npus} NPUs, in the topology's own order"
+        nearest, *further = self.axes
+        then = f", then {', '.join(further)}" if further else ""
+        return (
+            f"the {self.ranks} ranks sit on the first of the {self.topology.n_npus} NPUs, in the order of the axes: "
+            f"neighbouring NPUs have the ranks of {nearest}{then}"
+        )
+
     def assumptions(self) -> tuple[str, ...]:
         """Return a sentence for each assumption that no source states."""
         reading = reading_of(self.trace)
         own = [
             *(() if reading is None else reading.assumptions),
             *growth_notes(self.trace, as_measured=self.device.as_measured),
-            f"the {self.ranks} ranks sit on the first of the {self.topology.n_npus} NPUs, in the topology's own order",
+            self._placement_note(),
         ]
         if reading is None:
             own.append(_MEMORY_TOLD)
@@ -302,11 +323,11 @@ def time_trace(laying: TraceLayout, *, perturb: int = 0, delays: bool = False) -
     if perturb:
         check_seeds(perturb)
     began, trace = time.perf_counter(), laying.trace
-    laying = replace(laying, device=laying.device.over(trace.n_ranks))
+    laying = replace(laying, device=laying.device.for_ranks(trace.n_ranks))
     if delays:
         replayed, timeline = brief_replay(laying)
     else:
-        replayed = laying.build_graph(None if perturb else laying.domain())
+        replayed = laying.build_graph(None if perturb else laying.job_orbits())
         timeline = replay_timeline(laying, replayed)
     found = report(trace, replayed, timeline)
     wall_s = time.perf_counter() - began
@@ -329,6 +350,6 @@ def algorithms_of(services: Sequence[Service]) -> dict[str, str]:
 
 
 def _range(sizes: list[int]) -> str:
-    """Return sizes in bytes as a range in words."""
+    """Return a range of sizes in bytes as text, such as `4 B to 64 KiB`."""
     low, high = format_size(sizes[0]), format_size(sizes[-1])
     return low if low == high else f"{low} to {high}"

@@ -20,16 +20,16 @@ from emu.errors import InputError
 from emu.memo import kept_by
 from emu.study.choice.algorithm_cache import keep_entry, recall_entry
 from emu.study.choice.site import canonical_group
-from emu.study.training.composed.composed import StepOnFabric
-from emu.study.training.composed.place_requests import DistinctRequest
+from emu.study.training.composed.requests_by_place import DistinctRequest
+from emu.study.training.composed.step_on_fabric import StepOnFabric
 from emu.study.training.step.choices import AlgorithmChange, StepChoice
 from emu.study.training.step.step import TimedTrace
-from emu.study.training.step_choice.descent import NEVER, WORTH, Descent, OptionByCoordinate, StepTime
+from emu.study.training.step_choice.descent import LEAST_GAIN, NEVER, Descent, OptionByCoordinate, StepTime
 from emu.study.training.step_choice.options import (
     FEW,
     MANY,
     Coordinate,
-    OpenRequests,
+    FreeRequests,
     Option,
     ServedFabric,
     other_choosers,
@@ -49,7 +49,7 @@ class TimingEffort(NamedTuple):
 
     most_events: int = 2**21  # events of all ranks, up to which the whole graph is timed; a step with more is composed
     most_steps: int = 160  # steps that are composed to choose algorithms for one
-    near: float = 1.03  # times the best composed time: choices up to it are timed, too, as a whole graph may order them anew
+    within: float = 1.03  # times the best composed time: choices up to it are timed, too, as a whole graph may order them anew
 
 
 ALWAYS_COMPOSED = TimingEffort(most_events=0)
@@ -61,7 +61,7 @@ DescentResult = tuple[Mapping[Coordinate, str], float, Mapping[str, float]]
 
 
 class ServedStep(NamedTuple):
-    """One choice of algorithms for a step, with the time of the composed step."""
+    """One choice of algorithms for a step, the seconds of the composed step with it, and what it changes."""
 
     choice: Choice
     time_s: float  # seconds of the composed step
@@ -105,18 +105,18 @@ class AlgorithmSearch:
     def fastest(
         self,
         choices: Sequence[ServedStep],
-        near: float = TimingEffort().near,
+        within: float = TimingEffort().within,
         timed: Callable[[Choice], TimedTrace] | None = None,
     ) -> TimedTrace:
         """Return the step timed by the choice with the shortest step; of equal ones by the choice that changes least.
 
         Args:
             choices: The result of `choices`.
-            near: Times the best composed time, up to which choices are timed.
+            within: Times the best composed time, up to which choices are timed.
             timed: A function that times what is reported by a choice; None: the step itself.
         """
-        worth = [each for each in choices if each.time_s <= choices[0].time_s * near]
-        found = [(each, timed(each.choice) if timed else self.step.by(each.choice).timed()) for each in worth]
+        close = [each for each in choices if each.time_s <= choices[0].time_s * within]
+        found = [(each, timed(each.choice) if timed else self.step.by(each.choice).timed()) for each in close]
         times_s = {each.changed: each.time_s for each in choices}
         times_s |= {each.changed: step.report.step_time_s for each, step in found}
         chosen, step = min(found, key=lambda each: (each[1].report.step_time_s, len(each[0].changed)))
@@ -130,45 +130,45 @@ class AlgorithmSearch:
         """
         alone_s = self._alone_step.time_s
         # The time of the step if its requests shared no link, each with the fastest algorithm for it.
-        shares = self.open.least_shares(self.coordinates, [*self.others.values()])
-        floor_s = self.step.unshared(shares).step_time_s
-        if alone_s <= floor_s * (1 + WORTH):
+        factors = self.free_requests.least_shares(self.coordinates, [*self.others.values()])
+        floor_s = self.step.unshared_report(factors).step_time_s
+        if alone_s <= floor_s * (1 + LEAST_GAIN):
             return {}, alone_s, {ALONE: alone_s}
         names, time_s = ({}, alone_s) if alone_s <= floor_s * (1 + _ENOUGH) else self._descent_result(floor_s * (1 + _ENOUGH))
-        times_s = {name: self.composed_s(dict.fromkeys(self.open.by_coordinate, name)) for name in self._choosers}
+        times_s = {name: self.composed_s(dict.fromkeys(self.free_requests.by_coordinate, name)) for name in self._choosers}
         first = min(times_s, key=lambda name: times_s[name])
         if times_s[first] < time_s:  # it also serves the requests of negligible coordinates
-            return {c: first for c in self.open.by_coordinate if first != ALONE}, times_s[first], times_s
+            return {c: first for c in self.free_requests.by_coordinate if first != ALONE}, times_s[first], times_s
         return names, time_s, times_s
 
-    def _descent_result(self, floor_s: float) -> tuple[dict[Coordinate, str], float]:
+    def _descent_result(self, good_enough_s: float) -> tuple[dict[Coordinate, str], float]:
         """Return the options by coordinate that a descent changes, and the time of the step with them."""
         known = self._algorithms()
         every = {c: self._distinct_options(c, [*self._choosers.values(), *of]) for c, of in known.items()}
         starts = [{c: by_name[chooser] for c, by_name in every.items()} for chooser in self._choosers]
         together = {c: every[c][of[0].name] if of else every[c][ALONE] for c, of in known.items()}
         options = {c: list(dict.fromkeys(by_name.values())) for c, by_name in every.items()}
-        weights = {c: self.open.weight_s(c) for c in options}
+        weights = {c: self.free_requests.weight_s(c) for c in options}
         most = min(self.most_steps, max(LEAST, _EVENTS // len(self.step.asked.place_of_event)))
 
         def judge(served: OptionByCoordinate) -> StepTime:
             return self._time_of({c: option.name for c, option in served.items()})
 
-        best, time_s = Descent(options, weights, judge, most, floor_s).best([*starts, together])
+        best, time_s = Descent(options, weights, judge, most, good_enough_s).best([*starts, together])
         return {c: option.name for c, option in best.items() if option.name != ALONE}, time_s
 
     @cached_property
-    def open(self) -> OpenRequests:
+    def free_requests(self) -> FreeRequests:
         """The requests of the step whose algorithm may be chosen."""
         step = self.step
         fabric = ServedFabric(step.choice, step.topology, step.npus, step.device.request_overhead_fs)
-        return OpenRequests(step.asked, fabric)
+        return FreeRequests(step.asked, fabric)
 
     @cached_property
     def coordinates(self) -> list[Coordinate]:
         """Coordinates whose requests take more than a negligible share of the step."""
         least_s = _NOTHING * self._alone_step.time_s
-        return [c for c in self.open.by_coordinate if self.open.weight_s(c) >= least_s]
+        return [c for c in self.free_requests.by_coordinate if self.free_requests.weight_s(c) >= least_s]
 
     @cached_property
     def others(self) -> Mapping[str, Chooser]:
@@ -184,8 +184,8 @@ class AlgorithmSearch:
     def _algorithms(self) -> dict[Coordinate, list[Option]]:
         """Return the algorithms to try for each coordinate; coordinates with a large share of the step get more."""
         heavy_s = _HEAVY * self._alone_step.time_s
-        fastest = {c: MANY if self.open.weight_s(c) >= heavy_s else FEW for c in self.coordinates}
-        return {c: self.open.fabric.options(self.open.heaviest(c), n) for c, n in fastest.items()}
+        fastest = {c: MANY if self.free_requests.weight_s(c) >= heavy_s else FEW for c in self.coordinates}
+        return {c: self.free_requests.fabric.options(self.free_requests.heaviest(c), n) for c, n in fastest.items()}
 
     def _distinct_options(self, coordinate: Coordinate, options: Sequence[Option]) -> dict[str, Option]:
         """Return, by option name, the first option that serves a coordinate's requests with the same algorithms."""
@@ -216,18 +216,18 @@ class AlgorithmSearch:
     def choice_of(self, names: Mapping[Coordinate, str]) -> Choice:
         """Return the choice that gives coordinates the options of these names."""
         own = {c: name for c, name in names.items() if name != ALONE}
-        options = {c: self._choosers.get(name) or self.open.fabric.algorithm(name) for c, name in own.items()}
+        options = {c: self._choosers.get(name) or self.free_requests.fabric.algorithm(name) for c, name in own.items()}
         alone = self.step.choice
         return replace(alone, chooser=step_chooser(alone.chooser, options)) if options else alone
 
     def served(self, coordinate: Coordinate, choice: Choice) -> tuple[AlgorithmOnDims, ...]:
         """Return the algorithms by which a choice serves the requests of a coordinate, group by group."""
-        return tuple(served for q in self.open.by_coordinate[coordinate] for served in self.algorithms_of(q, choice))
+        return tuple(served for q in self.free_requests.by_coordinate[coordinate] for served in self.algorithms_of(q, choice))
 
     def algorithms_of(self, asked: DistinctRequest, choice: Choice) -> list[AlgorithmOnDims]:
         """Return the algorithm of a request in each group that chooses; groups equal by symmetry count once."""
         request = asked.of_group(0)
-        return [choice.served(request._replace(ranks=ranks)) for ranks in self._groups(asked)]
+        return [choice.algorithm_for(request._replace(ranks=ranks)) for ranks in self._groups(asked)]
 
     @kept_by(lambda _, asked: asked.kind)
     def _groups(self, asked: DistinctRequest) -> list[tuple[int, ...]]:
@@ -240,7 +240,7 @@ class AlgorithmSearch:
 
     def _served_steps(self, found: DescentResult) -> list[ServedStep]:
         """Return the choice that a descent found, then the other choices, without duplicates."""
-        every, (names, found_s, times_s) = self.open.by_coordinate, found
+        every, (names, found_s, times_s) = self.free_requests.by_coordinate, found
         by_names = [(names, found_s), *((dict.fromkeys(every, name), each_s) for name, each_s in times_s.items())]
         choices = [(self.choice_of(names), time_s) for names, time_s in by_names if time_s < NEVER]
         first = {
@@ -251,14 +251,14 @@ class AlgorithmSearch:
 
     def changes(self, choice: Choice) -> tuple[AlgorithmChange, ...]:
         """Return how a choice differs from the fastest algorithm for each request alone, coordinate by coordinate."""
-        found = (self._change(coordinate, choice) for coordinate in self.open.by_coordinate)
+        found = (self._change(coordinate, choice) for coordinate in self.free_requests.by_coordinate)
         return tuple(each for each in found if each is not None)
 
     def _change(self, coordinate: Coordinate, choice: Choice) -> AlgorithmChange | None:
         """Return the change of algorithms that a choice makes for one coordinate; None if it makes none."""
         pairs = [
             (q.size_bytes, str(now), str(before))
-            for q in self.open.by_coordinate[coordinate]
+            for q in self.free_requests.by_coordinate[coordinate]
             for now, before in zip(self.algorithms_of(q, choice), self.algorithms_of(q, self.step.choice), strict=True)
             if now != before
         ]
@@ -278,7 +278,7 @@ class AlgorithmSearch:
 
 def _step_time(step: StepOnFabric) -> StepTime:
     """Return the time of the quickly composed step, for comparisons."""
-    found = step.quick()
+    found = step.coarse_report()
     return StepTime(found.step_time_s, found.exposed_comm_by_axis_s)
 
 

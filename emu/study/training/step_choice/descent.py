@@ -13,7 +13,7 @@ from typing import NamedTuple
 from emu.study.training.step_choice.options import Coordinate, Option
 
 NEVER = float("inf")
-WORTH = 1e-4  # share of the present time that a move must save at least
+LEAST_GAIN = 1e-4  # share of the present time that a move must save at least
 _TOGETHER = {2: 24, 3: 16}  # numbers of coordinates that move together, and how many such moves are tried
 _CHEAPEST = 32  # single moves that joint moves are made of
 _AXES = 12  # joint moves of a whole axis that are tried from one place
@@ -29,7 +29,10 @@ class StepTime(NamedTuple):
 
 
 class Move(NamedTuple):
-    """A change of one coordinate to another of its options, and the seconds that the change alone adds to the step."""
+    """A change of one coordinate to another of its options, and the seconds that this change alone adds to the step.
+
+    A coordinate is a set of requests that get one option, which is an algorithm.
+    """
 
     costs_s: float
     coordinate: Coordinate
@@ -44,26 +47,26 @@ class Descent:
     weight_s: Mapping[Coordinate, float]  # seconds of all requests of a coordinate, one after another
     judge: Callable[[OptionByCoordinate], StepTime]
     most: int  # limit of steps that are timed; at the end one more for each coordinate
-    floor_s: float  # a step of at most this time, in seconds, is good enough
+    good_enough_s: float  # a step of at most this time ends the descent
     known: dict[tuple[str, ...], StepTime] = field(default_factory=dict)
 
     def best(self, starts: Sequence[OptionByCoordinate]) -> tuple[OptionByCoordinate, float]:
         """Return the best options found from several starts, and the time of the step with them.
 
-        The first start is returned unchanged where its time is near the floor. Otherwise all coordinates of each axis are moved
+        The first start is returned unchanged where its time is good enough. Otherwise all coordinates of each axis are moved
         together from the fastest start. Then single moves are made from the result and from each start, the fastest first. From
         the best result several coordinates are moved together. Of equal results the one from the first start is returned.
         """
-        if self.time_of(starts[0]).time_s <= self.floor_s:
+        if self.time_of(starts[0]).time_s <= self.good_enough_s:
             return starts[0], self.time_of(starts[0]).time_s
         by_time = sorted(starts, key=lambda start: self.time_of(start).time_s)
-        served, time_s = min(map(self._descend, (self._by_axis(by_time[0]), *by_time)), key=lambda each: each[1])
+        served, time_s = min(map(self._descend, (self._best_by_axis(by_time[0]), *by_time)), key=lambda each: each[1])
         while moved := self._joint_move(served, time_s):
             served, time_s = self._descend(moved)
         self.most = len(self.known) + len(self.options)
         return self._plainest(served, time_s)
 
-    def _by_axis(self, served: OptionByCoordinate) -> OptionByCoordinate:
+    def _best_by_axis(self, served: OptionByCoordinate) -> OptionByCoordinate:
         """Return the options after all coordinates of each axis were set to the one name that shortens the step most.
 
         The axis with the most exposed communication moves first. A coordinate that has no option of the name stays as it is.
@@ -87,7 +90,7 @@ class Descent:
         return served, time_s
 
     def _descend(self, served: OptionByCoordinate) -> tuple[OptionByCoordinate, float]:
-        """Return the options where single moves end, and the time of the step there."""
+        """Return the options at which no single move makes the step shorter, and the seconds of the step with them."""
         time_s, exposed_s = self.time_of(served)
         order = sorted(self.options, key=lambda c: (-exposed_s.get(c.axis, 0.0), -self.weight_s[c], c))
         while moved := self._single_move(served, time_s, order):
@@ -96,7 +99,7 @@ class Descent:
 
     def _single_move(self, served: OptionByCoordinate, time_s: float, order: Sequence[Coordinate]) -> OptionByCoordinate | None:
         """Return the options after the first coordinate with a helpful move made its best move; None if none helps."""
-        for coordinate in order if time_s > self.floor_s else ():
+        for coordinate in order if time_s > self.good_enough_s else ():
             changed = [{**served, coordinate: option} for option in self._other_options(served, coordinate)]
             best = min(changed, key=lambda each: self.time_of(each).time_s, default=served)
             if self._helps(best, time_s):
@@ -105,7 +108,7 @@ class Descent:
 
     def _joint_move(self, served: OptionByCoordinate, time_s: float) -> OptionByCoordinate | None:
         """Return the options after the first helpful joint move, cheapest first; None if none helps."""
-        moves = self._moves(served, time_s) if time_s > self.floor_s else []
+        moves = self._moves(served, time_s) if time_s > self.good_enough_s else []
         cheapest = sorted(moves, key=lambda move: move.costs_s)[:_CHEAPEST]
         for several in (*_axis_moves(moves), *_joint_moves(cheapest)):
             changed = {**served, **{move.coordinate: move.option for move in several}}
@@ -120,12 +123,12 @@ class Descent:
         return [move for move in moves if move.costs_s < NEVER]
 
     def _other_options(self, served: OptionByCoordinate, coordinate: Coordinate) -> list[Option]:
-        """Return the options of a coordinate but the present one."""
+        """Return the options for a coordinate other than the one that it has now."""
         return [option for option in self.options[coordinate] if option.name != served[coordinate].name]
 
     def _helps(self, served: OptionByCoordinate, time_s: float) -> bool:
         """Return whether options make the step shorter than `time_s` by more than the least share that counts."""
-        return self.time_of(served).time_s < time_s * (1 - WORTH)
+        return self.time_of(served).time_s < time_s * (1 - LEAST_GAIN)
 
     def time_of(self, served: OptionByCoordinate) -> StepTime:
         """Return the time of a step with given options, from memory or newly timed; `NEVER` beyond the limit of steps."""
@@ -154,5 +157,5 @@ def _joint_moves(moves: Sequence[Move]) -> Iterator[tuple[Move, ...]]:
 
 
 def _cost_s(moves: Sequence[Move]) -> float:
-    """Return the sum of what single moves cost, in seconds."""
+    """Return the sum of the seconds by which single moves make the step longer."""
     return sum(move.costs_s for move in moves)

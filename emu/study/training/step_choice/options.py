@@ -24,8 +24,8 @@ from emu.study.choice.chooser import ChooserOnNpus, is_automatic
 from emu.study.choice.fastest import Entrant, bounds
 from emu.study.choice.site import Requirement, Site, canonical_group
 from emu.study.training.composed.isolated_request import IsolatedRequest, time_requests
-from emu.study.training.composed.place_requests import DistinctRequest, PlaceRequests
 from emu.study.training.composed.request_parts import parts_by_algorithm
+from emu.study.training.composed.requests_by_place import DistinctRequest, PlaceRequests
 from emu.topology.topology import Topology
 from emu.trace.matching.role_requests import MESSAGE
 from emu.units import seconds
@@ -75,14 +75,14 @@ AlgorithmTime = tuple[float, float, str]
 
 @dataclass(frozen=True, eq=False)
 class ServedFabric:
-    """A topology with the NPU of each rank, and the choice of algorithms that serves requests there."""
+    """A topology with the NPU of each rank, and the choice of algorithms that serves the requests of a step there."""
 
     choice: Choice
     topology: Topology
     npus: I64  # [ranks]
     launch_fs: int  # ticks that each rank takes to enter a request
 
-    def times(self, requests: Sequence[DistinctRequest]) -> list[IsolatedRequest]:
+    def isolated_times(self, requests: Sequence[DistinctRequest]) -> list[IsolatedRequest]:
         """Return the time of each request by itself, all groups at once.
 
         Raises:
@@ -92,8 +92,8 @@ class ServedFabric:
         return time_requests(requests, parts, self.topology, self.npus, self.launch_fs)
 
     def isolated(self, asked: DistinctRequest) -> IsolatedRequest:
-        """Return the time of one request without others, all its groups at one time; errors as in `times`."""
-        return self.times([asked])[0]
+        """Return the time of one request if nothing else runs, all its groups at one time; errors as in `isolated_times`."""
+        return self.isolated_times([asked])[0]
 
     def algorithm(self, name: str) -> Option:
         """Return an algorithm as an option, in the shape that fits each group.
@@ -113,7 +113,10 @@ class ServedFabric:
         return Option(name, choose)
 
     def served_by(self, asked: DistinctRequest, option: Option) -> Self:
-        """Return the fabric with an option set for an open request; groups that it does not fit keep their algorithm."""
+        """Return a copy of the fabric in which an option (an algorithm) serves an open request.
+
+        Groups that the option does not fit keep their algorithm.
+        """
         chooser = step_chooser(self.choice.chooser, {Coordinate.of(asked.of_group(0)): option})
         return replace(self, choice=replace(self.choice, chooser=chooser))
 
@@ -159,7 +162,7 @@ class ServedFabric:
 
 
 @dataclass(frozen=True, eq=False)
-class OpenRequests:
+class FreeRequests:
     """The requests of a step whose algorithm is free to choose, with the fabric that serves them at present."""
 
     asked: PlaceRequests
@@ -170,22 +173,22 @@ class OpenRequests:
         """The open requests, by their coordinate."""
         found: dict[Coordinate, list[DistinctRequest]] = {}
         for request in self.asked.requests:
-            if is_open(request, self.fabric.choice):
+            if is_free(request, self.fabric.choice):
                 found.setdefault(Coordinate.of(request.of_group(0)), []).append(request)
         return found
 
     def heaviest(self, coordinate: Coordinate) -> DistinctRequest:
         """Return the request of a coordinate that moves most bytes in the whole step."""
-        return max(self.by_coordinate[coordinate], key=lambda q: q.size_bytes * self._times(q))
+        return max(self.by_coordinate[coordinate], key=lambda q: q.size_bytes * self._count(q))
 
     def weight_s(self, coordinate: Coordinate) -> float:
-        """Return the time of a coordinate's requests at its busiest place, one after another, in seconds.
+        """Return the seconds that the requests of a coordinate take one after another at the busiest place of the pipeline.
 
         The time of each byte is taken to be the time of a byte of the heaviest request.
         """
         heaviest, of_place = self.heaviest(coordinate), Counter[int]()
         for q in self.by_coordinate[coordinate]:
-            of_place[q.kind[1]] += max(1, q.size_bytes) * self._times(q)
+            of_place[q.kind.place] += max(1, q.size_bytes) * self._count(q)
         return seconds(self.fabric.isolated(heaviest).ticks) * max(of_place.values()) / max(1, heaviest.size_bytes)
 
     def least_shares(self, coordinates: Iterable[Coordinate], others: Sequence[Chooser]) -> dict[int, float]:
@@ -197,15 +200,15 @@ class OpenRequests:
         """
         found: dict[int, float] = {}
         for requests in map(self.by_coordinate.__getitem__, coordinates):
-            heaviest = {q.kind[1]: q for q in sorted(requests, key=lambda q: q.size_bytes)}
+            heaviest = {q.kind.place: q for q in sorted(requests, key=lambda q: q.size_bytes)}
             least = {place: self.fabric.least_ticks(q, others) for place, q in heaviest.items()}
             shares = {place: ticks / max(1, self.fabric.isolated(heaviest[place]).ticks) for place, ticks in least.items()}
-            found |= {self._number[id(q)]: shares[q.kind[1]] for q in requests}
+            found |= {self._number[id(q)]: shares[q.kind.place] for q in requests}
         return found
 
-    def _times(self, asked: DistinctRequest) -> int:
-        """Return how often a request occurs in the step."""
-        return int(self.asked.times[self._number[id(asked)]])
+    def _count(self, asked: DistinctRequest) -> int:
+        """Return the number of times that a request occurs in the step."""
+        return int(self.asked.counts[self._number[id(asked)]])
 
     @cached_property
     def _number(self) -> Mapping[int, int]:
@@ -213,7 +216,7 @@ class OpenRequests:
         return {id(request): i for i, request in enumerate(self.asked.requests)}
 
 
-def is_open(asked: DistinctRequest, choice: Choice) -> bool:
+def is_free(asked: DistinctRequest, choice: Choice) -> bool:
     """Return whether a request is a collective for which the user names no algorithm, so that it is free to choose."""
     request = asked.of_group(0)
     return asked.name != MESSAGE and choice.named(request) is None and is_automatic(choice.chooser, request)
@@ -238,5 +241,5 @@ def other_choosers(topology: Topology, dtype: str, npus: I64, ran: Chooser | Non
         ran: The chooser of the recorded run; None if there is none, or if it is not known.
     """
     libraries = {name: ChooserOnNpus(topology, dtype, npus=npus, name=name) for name, _ in LIBRARIES}
-    found: dict[str, Chooser] = {DEFAULTS: Choice().served, **libraries}
+    found: dict[str, Chooser] = {DEFAULTS: Choice().algorithm_for, **libraries}
     return found if ran is None else {**found, RAN: ran}

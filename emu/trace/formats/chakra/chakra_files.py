@@ -23,7 +23,7 @@ Groups = Mapping[str, tuple[int, ...]]
 
 
 class TraceFiles(NamedTuple):
-    """The files of an execution trace of all ranks."""
+    """The files of a Chakra execution trace of all ranks, whose names begin with `prefix`."""
 
     folder: Path
     prefix: str  # the beginning of the names of all files

@@ -30,7 +30,7 @@ _PACKAGE = "ChakraProtoMsg"
 
 
 class NodeType(IntEnum):
-    """The type of a node."""
+    """The type of a Chakra node, such as a computation or a send, by its number in the format."""
 
     INVALID = 0
     METADATA = 1
@@ -43,7 +43,7 @@ class NodeType(IntEnum):
 
 
 class CommType(IntEnum):
-    """The operation of a collective."""
+    """The operation of a Chakra node for a collective, by its number in the format."""
 
     ALL_REDUCE = 0
     REDUCE = 1
@@ -88,21 +88,28 @@ def chakra_messages() -> ChakraMessages:
 
 
 def _typed_fields(fields: str) -> Iterator[dict[str, Any]]:
-    """Yield the description of each field in protobuf's form."""
+    """Yield the protobuf description of each field in a text such as `id:1 uint64, name:2 string`; `*` marks a list."""
     for word in fields.split(", "):
         (name, number), kind = word.split(" ")[0].split(":"), word.split(" ")[1]
         yield _field(name, int(number.rstrip("*")), kind, repeated=number.endswith("*"))
 
 
 def _value_fields() -> Iterator[dict[str, Any]]:
-    """Yield the description of each value that an attribute may have."""
+    """Yield the protobuf description of each value that an attribute of a Chakra node may have: a scalar or a list of them."""
     for i, scalar in enumerate(_SCALARS):
         yield _field(f"{scalar}_val", _FIRST_VALUE + 2 * i, scalar, repeated=False)
         yield _field(f"{scalar}_list", _FIRST_VALUE + 2 * i + 1, f"{scalar.title()}List", repeated=False)
 
 
 def _field(name: str, number: int, kind: str, *, repeated: bool) -> dict[str, Any]:
-    """Return the description of a field; `kind` is a scalar or a message."""
+    """Return the protobuf description of a field of a message.
+
+    Args:
+        name: The name of the field.
+        number: Its number.
+        kind: Its type: a scalar, or the name of a message.
+        repeated: Whether it is a list.
+    """
     label = "LABEL_REPEATED" if repeated else "LABEL_OPTIONAL"
     if kind in _SCALARS:
         return {"name": name, "number": number, "label": label, "type": f"TYPE_{kind.upper()}"}

@@ -38,7 +38,7 @@ def read_chakra(path: Path, *, host_time: bool = False, fill_ranks: bool = False
     """
     files, known = trace_files(path), dict[bytes, ChakraNode]()
     if files.map.is_file():
-        return _of_roles(files, known)
+        return _trace_of_role_files(files, known)
     read = {rank: read_nodes(file, known) for rank, file in sorted(files.of_rank.items())}
     about = {rank: _about(file) for rank, file in read.items()}
     beside, told = groups_beside(files), {rank: groups_in_metadata(file) for rank, file in read.items()}
@@ -105,7 +105,7 @@ def _size(ranks: int | None) -> str:
 
 
 def _plays(ranks: Mapping[int, RankRows], missing: Sequence[int], world: int) -> Plays:
-    """Return, for each rank, the rank whose events it has (itself if it has a file), and its own groups."""
+    """Return, for each rank, the number of the rank whose events it has (itself if it has a file), and its own groups."""
     found: dict[int, tuple[int, Sequence[RankGroup]]] = {rank: (rank, of.groups) for rank, of in ranks.items()}
     if missing:
         talking = {of.groups[row.group].ranks for of in ranks.values() for row in of.rows if row.kind in _MESSAGES}
@@ -201,8 +201,8 @@ def _measured(ranks: Sequence[RankRows]) -> tuple[float, ...]:
     return (float(np.mean(spans)),) if spans and not any(of.about for of in ranks) else ()
 
 
-def _of_roles(files: TraceFiles, known: dict[bytes, ChakraNode]) -> Trace:
-    """Return the trace of files of roles, by the map of ranks to them.
+def _trace_of_role_files(files: TraceFiles, known: dict[bytes, ChakraNode]) -> Trace:
+    """Return the trace of files that Emu wrote, one for each role, with a map of the ranks to the roles.
 
     Raises:
         InputError: the map is not as Emu writes it, or the file of a role is missing.

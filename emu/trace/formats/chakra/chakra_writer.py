@@ -54,11 +54,11 @@ def write_chakra(layout: TraceLayout, path: Path) -> None:
     check_trace(trace)
     make_folder(_FLAG, path.parent)
     roles = [_RoleNodes(layout, role) for role in range(len(trace.events))]
-    written = set((_of_roles if trace.n_ranks > MOST_FILES else _of_ranks)(layout, roles, name))
+    written = set((_write_roles if trace.n_ranks > MOST_FILES else _write_ranks)(layout, roles, name))
     remove_older(_FLAG, name, written)
 
 
-def _of_ranks(layout: TraceLayout, roles: list["_RoleNodes"], name: Path) -> Iterator[Path]:
+def _write_ranks(layout: TraceLayout, roles: list["_RoleNodes"], name: Path) -> Iterator[Path]:
     """Write a file of each rank, and the groups; yield each file."""
     trace = layout.trace
     for rank in range(trace.n_ranks):
@@ -72,12 +72,12 @@ def _of_ranks(layout: TraceLayout, roles: list["_RoleNodes"], name: Path) -> Ite
 
 
 def _write(path: Path, data: bytes) -> Path:
-    """Write a file, and return its path."""
+    """Write bytes to a file, and return the path of the file."""
     write_file(_FLAG, path, data)
     return path
 
 
-def _of_roles(layout: TraceLayout, roles: list["_RoleNodes"], name: Path) -> Iterator[Path]:
+def _write_roles(layout: TraceLayout, roles: list["_RoleNodes"], name: Path) -> Iterator[Path]:
     """Write a file of each role, with group ranks as peers, and the map; yield each file."""
     trace = layout.trace
     for number, role in enumerate(roles):
@@ -95,7 +95,7 @@ def _of_roles(layout: TraceLayout, roles: list["_RoleNodes"], name: Path) -> Ite
 
 
 class _RoleNodes:
-    """The nodes of a role in Chakra's form; the nodes of computations are equal on all ranks of the role."""
+    """The events of a role as Chakra nodes. Nodes of computations are encoded once for all ranks of the role."""
 
     def __init__(self, layout: TraceLayout, role: int) -> None:
         self._events, self._role = layout.trace.events[role], role
@@ -104,7 +104,7 @@ class _RoleNodes:
         self._exact = np.stack([getattr(self._events, name) for name in COLUMNS], axis=1).astype(np.int64).tolist()
 
     def about(self, layout: TraceLayout, rank: int, names: tuple[str, ...], groups: tuple[int, ...]) -> RankAbout:
-        """Return what the metadata of a rank's file say."""
+        """Return the entries of the metadata of a rank's file."""
         trace = layout.trace
         axes, peak = tuple(trace.groups[group].axis for group in groups), tuple(trace.peak_by_part[self._role].tolist())
         meta = tuple(entry for entry in trace.meta if rank == 0 or entry[0] == COMMAND)  # others are long
@@ -163,7 +163,7 @@ class _RoleNodes:
             peer = ranks[int(events.root[row])]
             ends = (rank, peer) if kind == Kind.SEND else (peer, rank)
             sent = {"comm_src": ends[0], "comm_dst": ends[1], "comm_tag": int(events.tag[row])}
-            return self._with_words(self._node(row, _TYPES[kind], is_cpu_op=False, comm_size=size), sent)
+            return self._with_integers(self._node(row, _TYPES[kind], is_cpu_op=False, comm_size=size), sent)
         operation = events.name[row]
         if operation not in _COMM_TYPES:
             raise InputError(f"{_FLAG}: an execution trace has no {operation!r}; write the trace in another format")
@@ -172,15 +172,15 @@ class _RoleNodes:
         return self._node(row, _TYPES[kind], is_cpu_op=False, **called)
 
     @staticmethod
-    def _with_words(node: Any, words: Mapping[str, int]) -> Any:
-        """Return the node with attributes of 32 bits, as feeders take the ends of messages."""
+    def _with_integers(node: Any, words: Mapping[str, int]) -> Any:
+        """Return the node with 32-bit integer attributes, in which Chakra's feeders look for the ends of messages."""
         for name, value in words.items():
             node.attr.add(name=name, int32_val=value)
         return node
 
 
 def _framed(message: Any) -> bytes:
-    """Return the bytes of a message behind its length."""
+    """Return the bytes of a protobuf message, with their length in front."""
     from google.protobuf import proto
 
     stream = BytesIO()

@@ -21,7 +21,7 @@ COLUMNS = ("step", "kind", "stream", "bytes", "count", "kernel", "batch", "m", "
 
 
 class RankAbout(NamedTuple):
-    """The words of the metadata on the rank of a file."""
+    """The entries that Emu writes into the metadata of a rank's file, such as the rank and its groups."""
 
     rank: int
     ranks: int  # the number of ranks of the run
@@ -32,7 +32,7 @@ class RankAbout(NamedTuple):
     meta: tuple[tuple[str, str], ...]  # of the trace; files of other ranks than the first have its command alone
 
     def text(self) -> str:
-        """Return the words of the attribute."""
+        """Return the entries as one text, for an attribute of the file."""
         return json.dumps(self._asdict())
 
     @staticmethod
@@ -40,7 +40,7 @@ class RankAbout(NamedTuple):
         """Return the facts that metadata have about a rank; None if another program than Emu wrote them.
 
         Raises:
-            ValueError: the words are none of Emu.
+            ValueError: The text of the attribute is not as Emu writes it.
         """
         if EXACT not in attrs:
             return None
@@ -102,7 +102,7 @@ def exact_row(node: ChakraNode, sizes: Sequence[int], row_of: Mapping[int, int],
         node: The node.
         sizes: The number of ranks of each group of the rank.
         row_of: The row of each node before it, by number.
-        us: Seconds of a microsecond.
+        us: The seconds of a microsecond, 1e-6.
 
     Raises:
         ValueError: the attribute is missing, or not as Emu writes it.

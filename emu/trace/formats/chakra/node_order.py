@@ -34,7 +34,7 @@ def nodes_in_order(file: NodeFile) -> OrderedNodes:
     """
     if _is_in_order(file.nodes):  # as Emu writes them: a run of many ranks has millions
         return OrderedNodes(list(file.nodes), {node.id: frozenset(node.deps) for node in file.nodes}, 0)
-    by_id = _by_id(file)
+    by_id = _nodes_by_id(file)
     callers = {node.id: [each for each in node.callers if each in by_id] for node in file.nodes}
     waits = {node.id: frozenset(node.deps) for node in file.nodes}
     with_callers = {number: of_node.union(callers[number]) for number, of_node in waits.items()}
@@ -78,7 +78,7 @@ def _in_order(by_id: Mapping[int, ChakraNode], waits: Waits) -> list[ChakraNode]
     return found
 
 
-def _by_id(file: NodeFile) -> dict[int, ChakraNode]:
+def _nodes_by_id(file: NodeFile) -> dict[int, ChakraNode]:
     """Return the nodes by their numbers.
 
     Raises:

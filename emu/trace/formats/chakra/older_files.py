@@ -11,7 +11,7 @@ from emu.trace.formats.chakra.role_map import read_map
 
 
 def remove_older(what: str, name: Path, written: Collection[Path]) -> None:
-    """Remove what Emu wrote of an older trace: files of ranks and of roles, the map and the groups.
+    """Remove the files that Emu wrote of an older trace of this name: those of ranks and of roles, the map and the groups.
 
     It is called when the new trace is written.
 
@@ -31,7 +31,7 @@ def remove_older(what: str, name: Path, written: Collection[Path]) -> None:
 
 
 def _older(name: Path, written: Collection[Path]) -> Iterator[Path]:
-    """Yield the files of this name that Emu wrote before."""
+    """Yield the files of a trace of this name that are not among the written ones and that Emu wrote before."""
     numbered = re.compile(re.escape(name.name) + r"\.(role)?\d+\.et")
     files = [file for file in name.parent.iterdir() if numbered.fullmatch(file.name) and file not in written]
     own = [file for file in files if EXACT in first_attributes(file)]

@@ -34,7 +34,10 @@ _MOST_TAG = 2**31 - 1
 
 
 class RankRows(NamedTuple):
-    """The events of a rank."""
+    """The events that were read from one rank's file, and the groups that they name by number.
+
+    `host_operators` counts operators of the host beside a device; `lost_callers` dependencies on nodes that the file lacks.
+    """
 
     file: NodeFile
     about: RankAbout | None  # None: another program wrote the file
@@ -60,7 +63,7 @@ class JobRanks:
 
         Args:
             name: The name of the group.
-            told: The groups that the nodes of one file name.
+            told: The groups, by name, that the nodes of one file themselves state.
 
         Raises:
             ValueError: no file names the group.
@@ -128,7 +131,10 @@ def _computes_on_device(file: NodeFile) -> bool:
 
 @dataclass(eq=False, slots=True)
 class _Rows:
-    """The builder of a rank's events from a file of another program; streams have names until all are known."""
+    """The builder of a rank's events from a Chakra file of another program than Emu.
+
+    Streams have names until all are known; then they get numbers.
+    """
 
     rank: int
     job: JobRanks
@@ -142,7 +148,7 @@ class _Rows:
     host_operators: int = 0
 
     def row(self, node: ChakraNode, row_of: Mapping[int, int]) -> NodeEvent:
-        """Return the event of a node; its stream is a word and a number.
+        """Return the event that a node stands for.
 
         Raises:
             ValueError: the node lacks what its type needs.

@@ -14,7 +14,10 @@ from emu.trace.trace import Group
 
 
 class RoleMap(NamedTuple):
-    """The role of each rank, and the groups of all."""
+    """The role of each rank, the file of each role, and the groups of all ranks.
+
+    `group_of` has, for each rank, the number of each of its groups, in the order in which the role numbers them.
+    """
 
     file: str
     paths: tuple[Path, ...]  # the file of each role

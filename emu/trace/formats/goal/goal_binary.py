@@ -37,7 +37,7 @@ def parse_binary(data: bytes, file: str) -> GoalOps:
     spans = np.frombuffer(data[_HEAD : _HEAD + 16 * n_ranks], "<u8").reshape(-1, 2) if len(data) >= _HEAD + 16 * n_ranks else ()
     if len(spans) != n_ranks or not n_ranks:
         raise InputError(f"goal: {file!r} says that it has {n_ranks} ranks, and is too short for them; it may be cut off")
-    parts = [_part(data[8 + low : 8 + high], rank, file) for rank, (low, high) in enumerate(np.asarray(spans).tolist())]
+    parts = [_rank_records(data[8 + low : 8 + high], rank, file) for rank, (low, high) in enumerate(np.asarray(spans).tolist())]
     first = np.cumsum([0, *(len(records) for records, _ in parts)])
     records = np.concatenate([records for records, _ in parts])
     waits = np.concatenate(
@@ -51,7 +51,7 @@ def parse_binary(data: bytes, file: str) -> GoalOps:
     return ops
 
 
-def _part(part: bytes, rank: int, file: str) -> tuple[np.ndarray, I64]:
+def _rank_records(part: bytes, rank: int, file: str) -> tuple[np.ndarray, I64]:
     """Return the records of one rank, and [3, W] its waits.
 
     Returns:

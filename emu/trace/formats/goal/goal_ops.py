@@ -26,7 +26,10 @@ class Op(IntEnum):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class GoalOps:
-    """The operations of all ranks, and what each waits for."""
+    """The O operations of all ranks of a GOAL schedule, as columns, and the W waits among them.
+
+    An operation waits for another one of its rank: until that has started, or until it is done.
+    """
 
     first: I64  # [N + 1] where the operations of each rank begin
     kind: I64  # [O] an Op

@@ -30,7 +30,7 @@ Row = tuple[int, ...]  # kind, size, peer, tag, cpu, nic, line
 
 
 class LabelWait(NamedTuple):
-    """A statement that one operation waits for another."""
+    """A statement of a GOAL file that one operation waits for another, each by its label."""
 
     later: str
     before: str
@@ -185,13 +185,13 @@ def goal_text(ops: GoalOps) -> str:
     for rank, (low, high) in enumerate(zip(ops.first[:-1].tolist(), ops.first[1:].tolist(), strict=True)):
         lines.append(f"\nrank {rank} {{")
         for op in range(low, high):
-            lines.append(f"l{op - low + 1}: {_said(*(c[op] for c in columns))}")
+            lines.append(f"l{op - low + 1}: {_statement_text(*(c[op] for c in columns))}")
             lines += [f"l{op - low + 1} {how} l{before - low + 1}" for how, before in waits[start[op] : start[op + 1]]]
         lines.append("}")
     return "\n".join([*lines, ""])
 
 
-def _said(kind: int, size: int, peer: int, tag: int, cpu: int, nic: int) -> str:
+def _statement_text(kind: int, size: int, peer: int, tag: int, cpu: int, nic: int) -> str:
     """Return the text of an operation's statement; cpu and nic are left out if they are 0."""
     on = (f" cpu {cpu}" if cpu else "") + (f" nic {nic}" if nic and kind != Op.CALC else "")
     if kind == Op.CALC:

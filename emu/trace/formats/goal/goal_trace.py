@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from emu.arrays import I64, column
-from emu.equivalence import turns
+from emu.equivalence import occurrence_numbers
 from emu.errors import InputError
 from emu.files import has_ending, read_input
 from emu.trace.formats.goal.goal_binary import COOKIE, parse_binary
@@ -122,7 +122,7 @@ def _messages(ops: GoalOps, file: str) -> I64:
     queue = np.stack((np.where(sends, own, peer), np.where(sends, peer, own), ops.tag[talks]))
     _, number = np.unique(queue, axis=1, return_inverse=True)
     number = number.ravel()
-    turn = turns(2 * number + sends)
+    turn = occurrence_numbers(2 * number + sends)
     order = np.lexsort((~sends, turn, number))
     first, second = order[:-1], order[1:]
     met = (number[first] == number[second]) & (turn[first] == turn[second])
@@ -181,9 +181,12 @@ def _in_columns(ops: GoalOps, messages: I64) -> GoalOps:
     """
     order, tag = np.lexsort((ops.waited, ops.waiting)), ops.tag
     pair = ops.rank[messages[0]] * ops.n_ranks + ops.peer[messages[0]]
-    if turns(np.unique(np.stack((pair, tag[messages[0]])), axis=1, return_inverse=True)[1].ravel()).any() or tag.max() >= 2**31:
+    if (
+        occurrence_numbers(np.unique(np.stack((pair, tag[messages[0]])), axis=1, return_inverse=True)[1].ravel()).any()
+        or tag.max() >= 2**31
+    ):
         tag = tag.copy()
-        tag[messages] = turns(pair)
+        tag[messages] = occurrence_numbers(pair)
     return replace(ops, waiting=ops.waiting[order], waited=ops.waited[order], tag=tag)
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I64, Bool
-from emu.equivalence import turns
+from emu.equivalence import occurrence_numbers
 from emu.errors import InputError
 from emu.fabric.graph import Graph
 from emu.fabric.lower import LoweredSchedule
@@ -84,7 +84,7 @@ class _Tasks(NamedTuple):
 def _add_call(layout: TraceLayout, batch: CallBatch, piece: LoweredSchedule, at: tuple[I64, I64]) -> None:
     """Fill in the events and phases of a call's tasks; `at` are views of both columns from its first task on."""
     (event, phase), count = at, len(piece.receiver)
-    of = np.full(piece.alike.size, -1)
+    of = np.full(piece.orbit.size, -1)
     of[members_of(piece).ravel()] = (layout.first_event[batch.ranks] + batch.rows).ravel()
     event[0, :count], event[1, :count] = of[piece.graph.owner[:count]], of[piece.receiver]
     for joins, when in ((piece.entry, _ENTER), (piece.exit, _LEAVE)):
@@ -136,7 +136,7 @@ def _operations(layout: TraceLayout, graph: Graph, tasks: _Tasks) -> tuple[GoalO
         for end in (second, ~second)
     )
     tag = np.zeros(graph.n_tasks, np.int64)
-    tag[message] = turns(rank[message] * layout.trace.n_ranks + peer[message])
+    tag[message] = occurrence_numbers(rank[message] * layout.trace.n_ranks + peer[message])
     size = np.where(talks, graph.size_bytes[task], np.rint(graph.alpha_fs[task] / TICKS_PER_NS).astype(np.int64))
     kind = np.where(talks, np.where(second, Op.RECV, Op.SEND), Op.CALC)
     order = np.lexsort((task, tasks.phase[task], event))
@@ -152,7 +152,7 @@ def _operations(layout: TraceLayout, graph: Graph, tasks: _Tasks) -> tuple[GoalO
 
 
 def _with_waits(ops: GoalOps, graph: Graph, phase: I64, ends: I64) -> GoalOps:
-    """Return the operations with what each waits for at its rank.
+    """Return the operations with the waits that each has for others of its rank.
 
     Args:
         ops: The operations, without waits.

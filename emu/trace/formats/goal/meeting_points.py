@@ -14,7 +14,7 @@ from emu.trace.formats.goal.goal_ops import GoalOps, Op
 
 
 def bypass(ops: GoalOps, joins: Bool) -> GoalOps:
-    """Return the operations without joins; what waited for a join waits for what the join waited for.
+    """Return the operations without joins: an operation that waited for a join waits for all that the join waited for.
 
     A join that waits for several operations, and for which several wait, stays: without it there would be more waits.
 

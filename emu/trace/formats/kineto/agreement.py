@@ -75,7 +75,7 @@ def _check_members(ranks: Mapping[int, RankEvents], rows: Mapping[int, Sequence[
 
 
 def _call(rank: RankEvents, row: int | None, dtype: str) -> str:
-    """Return a call in words; equal calls have equal words.
+    """Return a text on a rank's request, equal for all members of a call if their requests agree.
 
     Args:
         rank: The rank that makes it.

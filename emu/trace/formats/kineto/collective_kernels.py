@@ -39,7 +39,7 @@ _MESSAGES = ("c10d::send", "c10d::recv")
 
 
 def collective_rows(profile: RankProfile) -> I64:
-    """Return the rows of the kernels that communicate."""
+    """Return the rows of the kernels that communicate, such as those of NCCL."""
     named = [n for n, name in enumerate(profile.names) if name.lower().startswith(_NCCL)]
     rows = np.isin(profile.kernels.name, named)
     for row in np.flatnonzero(~rows).tolist() if not named else ():
@@ -59,14 +59,16 @@ def sending_kernels(profile: RankProfile) -> str:
 
 
 def requests_of_kernels(profile: RankProfile, rows: I64) -> dict[int, tuple[ProfiledRequest, ...]]:
-    """Return, by the row of each communication kernel, its requests; empty if an earlier kernel has them.
+    """Return the requests that each communication kernel carries out, by the kernel's row.
+
+    Several kernels can be launched by one call of c10d. The first of them has all requests of the call, the others have none.
 
     Args:
         profile: The profile.
         rows: The rows of these kernels, as `collective_rows` returns them.
 
     Raises:
-        InputError: a kernel of which the profile does not say what it sends; the line names it.
+        InputError: The profile does not say what a kernel sends; the error names the kernel.
     """
     rows = np.intersect1d(rows, collective_rows(profile))
     operators, told = (_enclosing(profile, profile.operators, rows, word) for word in (_OPERATOR, _TOLD))
@@ -94,7 +96,11 @@ _NOTHING = _Host("", -1, {})
 
 
 class _Around(NamedTuple):
-    """The operators and annotations of the host within which a kernel that communicates was launched."""
+    """The entries of the profile's host side within which a communication kernel was launched.
+
+    `operator` is that of c10d, `told` is `record_param_comms` with the arguments, `annotation` is that of NCCL. `before` has
+    the operators of messages that the host called since the launch of the previous kernel.
+    """
 
     operator: _Host  # the operator of c10d: shapes, root and peer
     told: _Host  # record_param_comms, which says all in newer profiles

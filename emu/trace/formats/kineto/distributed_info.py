@@ -8,7 +8,7 @@ from emu.trace.formats.rank_group import MOST_RANKS, is_count, told_ranks
 
 
 class DistributedInfo(NamedTuple):
-    """The words of a profile on its job."""
+    """The entries of a profile on its job: the rank, the number of ranks, and the process groups with their descriptions."""
 
     rank: int | None  # None: the profile does not say
     world: int | None  # the number of ranks of the job; None: the profile does not say

@@ -30,14 +30,14 @@ _Reading = tuple[int, ...]  # the number of the group that each thread works for
 
 
 class _Runs(NamedTuple):
-    """The requests that the threads of a group run."""
+    """The requests that the threads of one gloo group run on a rank, in order, with their times."""
 
     often: frozenset[tuple[tuple[str, str], int]]  # each request, by its name and shapes, and how often it is made
     start: F64  # when the requests of `_WHOLE` begin, in order
     end: F64  # when these end
 
     def meets(self, other: "_Runs") -> bool:
-        """Return whether the requests of two ranks may be the same ones: in order, they overlap in time."""
+        """Return whether the requests of two ranks may belong to the same calls: taken in order, each two overlap in time."""
         most = min(len(self.start), len(other.start))
         early = np.minimum(self.end[:most], other.end[:most])
         return bool((np.maximum(self.start[:most], other.start[:most]) <= early).all())
@@ -75,10 +75,12 @@ class _Rank:
         return self._known[threads]
 
     def best(self) -> _Reading:
-        """Return the only remaining assignment or, of several, the one that keeps most consecutive threads together.
+        """Return the only remaining assignment of threads to groups.
+
+        Of several, it is the one that keeps most consecutive threads together.
 
         Raises:
-            InputError: several readings keep equally many together.
+            InputError: Several assignments keep equally many threads together.
         """
         numbers = [_order(self._profile, place)[1] for place in self.threads]
         row = [b == a + 1 for a, b in pairwise(numbers)]

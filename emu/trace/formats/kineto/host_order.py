@@ -138,7 +138,7 @@ def _asks(profile: RankProfile, spans: ProfileSpans, at: int, ran: _Ran) -> tupl
         return request_by_operator(name, profile.args[event], "float32", size)
 
     try:
-        row = ran.of(name, float(spans.start[at]), lambda size: _given(asked(size), size))
+        row = ran.of(name, float(spans.start[at]), lambda size: _stated_elements(asked(size), size))
         ranks, label = ran.group(row)
         told = ran.dtype(row) if row >= 0 else ""
         dtype = "float32" if _BARRIER in name else dtype_of(told) if told else ""  # of a scatter only the root tells it
@@ -154,10 +154,10 @@ def _kind(name: str) -> tuple[bool, bool]:
     return name.startswith(MESSAGES), _BARRIER in name
 
 
-def _given(asked: ProfiledRequest, size: int) -> int:
-    """Return the elements that gloo states of a request in a group of this size.
+def _stated_elements(asked: ProfiledRequest, size: int) -> int:
+    """Return the number of elements that gloo states for a request in a group of `size` ranks.
 
-    They are those that the rank gives; of a scatter, those that it gets.
+    They are those that the rank gives; for a scatter, those that it gets.
     """
     return asked.elements // size if asked.operation in ("all_gather", "gather", "scatter") else asked.elements
 

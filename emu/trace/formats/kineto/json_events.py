@@ -64,8 +64,8 @@ class _Window:
     def __init__(self, file: IO[str]) -> None:
         self._file, self._text, self._at = file, "", 0
 
-    def _more(self) -> bool:
-        """Read on; return False at the end of the file."""
+    def _read_more(self) -> bool:
+        """Read the next part of the file into the window; return False at the end of the file."""
         chunk = self._file.read(_CHUNK)
         self._text, self._at = self._text[self._at :] + chunk, 0
         return bool(chunk)
@@ -82,7 +82,7 @@ class _Window:
                 if not text[self._at].isspace():
                     return text[self._at]
                 self._at += 1
-            if not self._more():
+            if not self._read_more():
                 raise EOFError
 
     def takes(self, mark: str) -> bool:
@@ -106,10 +106,10 @@ class _Window:
                 cut = error.pos >= len(self._text) - 1 or error.msg.startswith("Unterminated")
                 if len(self._text) - self._at > _LONGEST:
                     raise
-                if not self._more():
+                if not self._read_more():
                     raise (EOFError() if cut else error) from None
             else:
-                if end < len(self._text) or not self._more():  # a number may go on behind the window
+                if end < len(self._text) or not self._read_more():  # a number may go on behind the window
                     self._at = end
                     return value
 

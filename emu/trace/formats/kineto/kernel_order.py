@@ -30,7 +30,10 @@ _NO_WORK = KernelWork("", "uint8", MOVES, 0.0, 0, 0)  # the work of a kernel whe
 
 
 class Launch(NamedTuple):
-    """The launch of a kernel: its row, and the begin and end of the call on the host in microseconds."""
+    """The launch of a kernel: its row, and the begin and end of the host's call in microseconds.
+
+    `shared` says whether the call launched several kernels; `asked` are the requests that the kernel carries out.
+    """
 
     row: int  # its row among the kernels
     issued: float  # when the call of the host that launched it began
@@ -43,7 +46,7 @@ class Launch(NamedTuple):
 
 @dataclass(eq=False)
 class _Stream:
-    """A stream with the events that were added to it so far."""
+    """A stream with the rows and the end times of the kernels that were added to it so far."""
 
     rows: list[int] = field(default_factory=list)  # events
     ends: list[float] = field(default_factory=list)  # when each ended in the profile; no event ends before an earlier one
@@ -117,18 +120,18 @@ class KernelOrder:
         if not self._exact:
             self._waits_next.add(thread)
         elif told is not None:
-            on = self._number(told, "stream")
+            on = self._stream_number(told, "stream")
             self._streams[on].pending.append(self._event_of(told))
 
-    def _number(self, told: Mapping[str, object], key: str) -> int:
-        """Return the number of the stream that a wait names; -1 if the profile has no such stream."""
+    def _stream_number(self, told: Mapping[str, object], key: str) -> int:
+        """Return the number of the stream that an argument (`key`) of a wait names; -1 if the profile has no such stream."""
         wanted = told.get("device", 0), told.get(key)
         return next((n for n, stream in enumerate(self._profile.streams) if stream == wanted), -1)
 
     def _event_of(self, told: Mapping[str, object]) -> int:
-        """Return the row of the kernel that a CUDA event stands for; -1 if it was recorded before the profile."""
+        """Return the row of the kernel after which a CUDA event was recorded; -1 if that was before the profile."""
         recorded = self._recorded.get(int(str(told.get("wait_on_cuda_event_record_corr_id", -1))), {})
-        return recorded.get(self._number(told, "wait_on_stream"), -1)
+        return recorded.get(self._stream_number(told, "wait_on_stream"), -1)
 
     def _synchronise(self, at: int, name: str, thread: int, step: int) -> None:
         """Make all later launches wait for the kernels that the host synchronises with."""
@@ -138,7 +141,7 @@ class KernelOrder:
         if "Device" in name:
             found = [stream.rows[-1] for stream in self._streams.values() if stream.rows]
         elif "Stream" in name:
-            number = self._current.get(thread, self._latest) if told is None else self._number(told, "stream")
+            number = self._current.get(thread, self._latest) if told is None else self._stream_number(told, "stream")
             found = self._streams[number].rows[-1:] if number in self._streams else []
         elif told is not None:
             found = [self._event_of(told)]
@@ -162,7 +165,7 @@ class KernelOrder:
         start, end, number = float(kernels.start[launch.row]), float(kernels.end[launch.row]), int(kernels.place[launch.row])
         self._host_work(launch.step, min(launch.returned, start))
         stream = self._streams[number]
-        waits = [*stream.pending, *self._needed(launch, number, start)]
+        waits = [*stream.pending, *self._presumed_waits(launch, number, start)]
         if stream.seen.get(-1, -1) != self._host:
             waits.append(self._host)
             stream.seen[-1] = self._host
@@ -184,8 +187,16 @@ class KernelOrder:
         told = work_of_launched(self._profile.works[work], name) if work >= 0 else _NO_WORK if work == PART else None
         return self.events.compute(Head.of_work(launch.step, number, name), seen, waits, told)
 
-    def _needed(self, launch: Launch, number: int, start: float) -> list[int]:
-        """Return the events of other streams that a kernel presumably waits for, if the profile does not state them."""
+    def _presumed_waits(self, launch: Launch, number: int, start: float) -> list[int]:
+        """Return the rows of kernels on other streams that a kernel presumably waits for.
+
+        There are none if the profile states the waits itself.
+
+        Args:
+            launch: The call that launched the kernel.
+            number: The number of the kernel's stream.
+            start: The time at which the kernel started, as the profile has it.
+        """
         if self._exact:
             return []
         called = launch.thread in self._waits_next

@@ -23,7 +23,7 @@ class WorkOfKernels(NamedTuple):
 
 
 def kernel_works(profile: RankProfile) -> WorkOfKernels:
-    """Return the work of each kernel of a profile."""
+    """Return the FLOPs, bytes and shape of each kernel of a profile."""
     found, kernels = profile.own_work.copy(), profile.kernels
     rows, asked = np.concatenate([np.zeros((2, 0), np.int64), *_launched_by(profile)], axis=1)
     told = (found[rows] == UNKNOWN) & (asked >= 0)

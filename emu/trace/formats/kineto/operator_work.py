@@ -50,7 +50,7 @@ _OF_ATTENTION = {False: 4, True: 10}  # of the forward and of the backward, for 
 
 
 class KernelWork(NamedTuple):
-    """The work of a computation: its kernel, dtype, sizes, FLOPs and bytes, on which its time depends."""
+    """The work of a computation: its operator, dtype, sizes, FLOPs and bytes, on which its time depends."""
 
     name: str  # name of the operator
     dtype: str
@@ -158,7 +158,7 @@ def _moved(shape: Shape) -> int:
 
 
 def work_of_kernel(name: str, args: Mapping[str, Any]) -> KernelWork | None:
-    """Return the work that a kernel itself states (in Emu's own profiles), or that of a copy or fill on the device.
+    """Return the FLOPs and bytes that a kernel itself states (in Emu's own profiles), or those of a copy or fill on the device.
 
     None if it states none. A copy from or to the host takes the time of its bus, which no model of a device has.
 

@@ -211,7 +211,7 @@ def _computations(role: RoleLayout, times: _RankTimes, shapes: Sequence[Event]) 
 
 
 def _requests(role: RoleLayout, times: _RankTimes, dtype: str, trace: Trace, rank: int) -> Iterator[Event]:
-    """Yield NCCL's kernels of a rank, each with its request."""
+    """Yield the profile entries of a rank's NCCL kernels, each with the arguments of its request."""
     of_rank = trace.group_of[rank]
     for number, row in _launches(role, asks=True):
         group = of_rank[int(role.events.group[row])]

@@ -29,12 +29,12 @@ class Seen(NamedTuple):
 
     @property
     def lasts_s(self) -> float:
-        """The duration in seconds."""
+        """The duration of the event in the profile, in seconds."""
         return (self.end_us - self.start_us) * US
 
 
 class Head(NamedTuple):
-    """The first columns of an event."""
+    """The first columns of an event, which all kinds of events have: its step, kind, stream, name and dtype."""
 
     step: int
     kind: Kind
@@ -67,7 +67,7 @@ class ProfiledEvents:
         return self._add(head, seen.lasts_s, waits)
 
     def mark(self, step: int, stream: int, name: str, lasts_s: float, waits: Iterable[int]) -> int:
-        """Add a mark that may last, and return its row."""
+        """Add a mark, which may have a duration, and return its row."""
         return self._add(Head(step, Kind.MARK, stream, name), lasts_s, waits)
 
     def request(self, step: int, stream: int, asked: ProfiledRequest, seen: Seen, waits: Iterable[int]) -> int:
@@ -102,7 +102,9 @@ class ProfiledEvents:
         return [spans[1][0], *(spans[step][1] for step in sorted(spans))]
 
     def step_parts(self, axis_of: Callable[[str], str]) -> list[MeasuredParts]:
-        """Return the measured parts of each step, each from the end of the one before.
+        """Return the measured parts of each step, such as computation and exposed communication.
+
+        A step begins where the step before it has ended.
 
         Args:
             axis_of: A function that returns the axis of a group's description.

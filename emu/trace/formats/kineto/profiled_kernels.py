@@ -39,7 +39,7 @@ class SeenKernel:
 
 @dataclass(frozen=True, slots=True)
 class SeenKernels:
-    """All kernels that the profiles of a job saw."""
+    """All kernels that the profiles of a job contain, those that took longest first."""
 
     devices: tuple[str, ...]
     kernels: tuple[SeenKernel, ...]  # those that took longest in all first

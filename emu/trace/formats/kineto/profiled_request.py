@@ -77,7 +77,10 @@ _DTYPES = {
 
 
 class ProfiledRequest(NamedTuple):
-    """One request of a rank, as its profile states it."""
+    """One request of a rank, as its profile states it: the operation, its elements, and the group.
+
+    `label` is PyTorch's description of the group; `ranks` is empty if the profile does not have them.
+    """
 
     operation: str
     elements: int  # elements of the largest buffer of any rank, as far as this rank knows
@@ -100,7 +103,7 @@ class ProfiledRequest(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """The number of bytes of the request's elements."""
+        """The bytes of the elements of the request, in its dtype."""
         return self.elements * DTYPES[self.dtype]
 
 
@@ -208,10 +211,16 @@ def _elements(operation: str, given: int, made: int, size: int) -> int:
 
 
 def _splits(rows: Sequence[int], given: int) -> tuple[int, ...]:
-    """Return the elements of each block that a rank gives, computed from the rows of each block; () if they are equal.
+    """Return the number of elements of each block that a rank sends, from the number of rows of each block.
+
+    It is () if all blocks are equal.
+
+    Args:
+        rows: The rows of each block, as the profile has them.
+        given: The elements of all blocks together.
 
     Raises:
-        BareError: a block has a negative number of rows.
+        BareError: A block has a negative number of rows.
     """
     total = sum(rows)
     if rows and min(rows) < 0:
@@ -278,7 +287,12 @@ def root_and_tag(operation: str, args: Args) -> tuple[int, int]:
 
 
 def _count(dims: Sequence[Any], at: int) -> int:
-    """Return the elements of a tensor argument, or of all tensors of a list; `at` is the place of the argument."""
+    """Return the number of elements of a tensor argument, or of all tensors of a list.
+
+    Args:
+        dims: The shapes of all arguments.
+        at: The index of the argument.
+    """
     if not 0 <= at < len(dims) or not dims[at]:
         return 0
     shape = dims[at]

@@ -123,11 +123,12 @@ def _world(ranks: Mapping[int, RankEvents]) -> int:
 
 
 def _trace(ranks: Mapping[int, RankEvents], plays: Mapping[int, tuple[int, Sequence[RankGroup]]]) -> Trace:
-    """Return the trace of all ranks.
+    """Return the trace of all ranks: the recorded events of each rank, or those of a recorded rank that does the same.
 
     Args:
-        ranks: The events of each rank that has a file.
-        plays: For each rank the one whose events it has, and its own groups.
+        ranks: The events of each rank whose profile was read, by the number of the rank.
+        plays: For each rank of the job, the number of the recorded rank whose events it has, and its own groups in the same
+            order.
     """
     agreed, role = agreed_requests(ranks), {rank: i for i, rank in enumerate(ranks)}
     order = range(len(plays))
@@ -178,7 +179,7 @@ def _reading(trace: Trace, ranks: Mapping[int, RankEvents]) -> Reading:
 
 
 def _notes(profile: RankProfile) -> list[str]:
-    """Return sentences on what was assumed of a profile."""
+    """Return sentences on what was assumed when a profile was read."""
     told = [profile.args.get(int(profile.kernels.event[row]), {}) for row in collective_rows(profile).tolist()]
     unnamed = sum(NAMED not in args for args in told)
     whole = f"the groups of {unnamed} collectives are not in the profile: they are taken to be all {profile.world} ranks"

@@ -24,7 +24,7 @@ class RankEvents(NamedTuple):
 
 
 class RankWork(NamedTuple):
-    """The work of a rank: its kernels, or its operators if the profile has no kernels."""
+    """The kernels of a rank with the step of each, or its operators if the profile has no kernels."""
 
     profile: RankProfile
     spans: ProfileSpans
@@ -32,7 +32,7 @@ class RankWork(NamedTuple):
 
     @property
     def steps(self) -> set[int]:
-        """The steps in which the rank does anything."""
+        """The numbers of the steps in which the rank has an event."""
         return set(self.step.tolist()) - {-1}
 
 
@@ -89,7 +89,7 @@ def rank_events(work: RankWork, numbers: Mapping[int, int], host_time: bool, gro
     else:
         events = host_events(profile, work.spans, step, host_time, groups)
     if not events.requests:
-        raise _no_collective(profile, len(step))
+        raise _no_collective_error(profile, len(step))
     longest = max(np.diff(events.step_ends_us()).tolist())
     if longest > MOST_STEP_US:
         raise must_be(
@@ -98,12 +98,12 @@ def rank_events(work: RankWork, numbers: Mapping[int, int], host_time: bool, gro
     return RankEvents(profile, events, int((step == 0).sum()))
 
 
-def _no_collective(profile: RankProfile, works: int) -> InputError:
-    """Return the error of a profile without a request in its steps.
+def _no_collective_error(profile: RankProfile, works: int) -> InputError:
+    """Return the error for a profile whose steps have no collective and no message.
 
     Args:
         profile: The profile.
-        works: The number of its kernels, or of its operators.
+        works: The number of its kernels or, if it has none, of its operators.
     """
     told = f"profile: {profile.file!r} has no collective among the {works} kernels and operators of its steps"
     sent = sending_kernels(profile)

@@ -20,7 +20,7 @@ _FIRST = 7  # the number of the default stream, as Kineto has it
 
 
 class HostCall(Enum):
-    """A kind of call of CUDA's runtime."""
+    """A kind of call of CUDA's runtime, such as a launch or a wait, by its name in profiles."""
 
     LAUNCH = "cudaLaunchKernel"
     RECORD = "cudaEventRecord"
@@ -28,7 +28,7 @@ class HostCall(Enum):
 
 
 class LaunchCall(NamedTuple):
-    """A call of the host for one event of a role."""
+    """A call by which the host launches one event of a role on its device."""
 
     what: HostCall
     row: int  # the event that it launches, that it records the end of, or that shall wait
@@ -45,7 +45,7 @@ class RoleLayout:
 
     @property
     def launched(self) -> I64:
-        """The rows of the events that are launched."""
+        """The rows of the events that the host launches on the device."""
         return np.flatnonzero(self.stream >= 0)
 
 
@@ -78,7 +78,7 @@ def _waits(events: Events, stream: I64) -> list[list[int]]:
 
 
 def _calls(events: Events, stream: I64) -> Iterator[LaunchCall]:
-    """Yield the calls in the order of issue."""
+    """Yield the host's calls that launch the events, in the order of issue."""
     waits = _waits(events, stream)
     launched = np.flatnonzero(stream >= 0).tolist()
     recorded = {other for row in launched for other in waits[row]}

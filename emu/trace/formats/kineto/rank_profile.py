@@ -59,7 +59,7 @@ class ProfileSpans(NamedTuple):
 
 @dataclass(eq=False)
 class _Rows:
-    """Rows that grow, six numbers each."""
+    """A table of rows of six numbers that grows while a file is read."""
 
     flat: "array[float]" = field(default_factory=lambda: array("d"))
 
@@ -95,7 +95,7 @@ class RankProfile:
     left_out: Mapping[str, int]  # how many events of each category were not needed
 
     def where(self, event: int, name: str) -> str:
-        """Return the words by which messages name an event."""
+        """Return the phrase by which messages name an event of the profile: its number and its name."""
         return f"event {event} ({name[:60]})"
 
 
@@ -120,7 +120,7 @@ class _Reader:
         self.number = 0
 
     def take(self, event: Any) -> None:
-        """Process one event of the profile's file."""
+        """Add one event of the profile's file to the columns."""
         if not isinstance(event, dict):
             raise must_be("profile", f"event {self.number} of {self.file!r}", "an object", type(event).__name__)
         if event.get("ph") == "X":
@@ -151,7 +151,7 @@ class _Reader:
             self.left_out[category] += 1
 
     def _take_host(self, event: dict[str, Any], category: str, name: str, args: Mapping[str, Any]) -> None:
-        """Add what the host did: a step, a step of the optimizer, an operator or an annotation."""
+        """Add an event of the host: a step, a step of the optimizer, an operator or an annotation."""
         start, lasts = self._times(event, name)
         found = _STEP.match(name)
         if found:
@@ -168,7 +168,10 @@ class _Reader:
                 self.args[self.number] = args
 
     def _operator_work(self, name: str, args: Mapping[str, Any]) -> int:
-        """Return the number of an operator's work in the table of works; -1 if the profile lacks its shapes."""
+        """Return the index, in the table of works, of the FLOPs and bytes of an operator; -1 if its shapes were not recorded.
+
+        Operators of equal name, shapes and dtypes have one entry.
+        """
         if not args.get("Input Dims"):
             return -1
         keys = ("Input Dims", "Input type", *(("Concrete Inputs",) if "attention" in name else ()))  # scalars differ often
@@ -221,7 +224,7 @@ class _Reader:
 
 
 def read_profile(path: Path) -> RankProfile:
-    """Return what the profile of a rank says.
+    """Return the profile of one rank, read from its file.
 
     Raises:
         InputError: the file is no profile, is cut off, or a kernel begins before it was launched.

@@ -41,20 +41,20 @@ _PEERS = {"send": "Dst Rank", "recv": "Src Rank"}
 def kernel_name(events: Events, row: int) -> str:
     """Return the name of an event's kernel; a request gets the name of NCCL's kernel."""
     asks = events.kind[row] in (Kind.COLLECTIVE, Kind.SEND, Kind.RECV)
-    return f"ncclDevKernel_{_NAMES[_asked(events, row)][1]}" if asks else events.name[row]
+    return f"ncclDevKernel_{_NAMES[_operation_name(events, row)][1]}" if asks else events.name[row]
 
 
 def request_arguments(events: Events, row: int, dtype: str, number: int, group: Group) -> dict[str, Any]:
-    """Return what PyTorch writes to NCCL's kernel.
+    """Return the arguments that PyTorch's profiler writes to an NCCL kernel: operation, elements, dtype, group and ranks.
 
     Args:
         events: The events of a role.
-        row: The request.
-        dtype: What float32 is timed as.
+        row: The row of the request.
+        dtype: The dtype that float32 is timed as.
         number: The number of its group among all of the job.
         group: The group.
     """
-    operation, size = _asked(events, row), len(group.ranks)
+    operation, size = _operation_name(events, row), len(group.ranks)
     own = {OPERATION: events.name[row]} if operation != events.name[row] else {}
     elements, ran = _elements(events, row)
     splits = events.split[events.split_start[row] : events.split_start[row + 1]].tolist()
@@ -75,8 +75,8 @@ def request_arguments(events: Events, row: int, dtype: str, number: int, group: 
     }
 
 
-def _asked(events: Events, row: int) -> str:
-    """Return the operation of PyTorch that stands for a request."""
+def _operation_name(events: Events, row: int) -> str:
+    """Return PyTorch's name of the operation of a request, such as `allreduce`."""
     return _ASKED_AS.get(events.name[row], events.name[row])
 
 
@@ -95,14 +95,14 @@ def operator_arguments(events: Events, row: int) -> tuple[str, dict[str, Any]] |
 
     This operator alone says the root or the tag; None: the request has neither.
     """
-    *_, root, tag, _ = PLACES[_asked(events, row)]
+    *_, root, tag, _ = PLACES[_operation_name(events, row)]
     if not (events.root[row] or events.tag[row]) or root < 0:
         return None
     values = [""] * (1 + max(root, tag))
     values[root] = str(int(events.root[row]))
     if tag >= 0:
         values[tag] = str(int(events.tag[row]))
-    return f"c10d::{_NAMES[_asked(events, row)][0]}_", {"Concrete Inputs": values}
+    return f"c10d::{_NAMES[_operation_name(events, row)][0]}_", {"Concrete Inputs": values}
 
 
 def shape_arguments(events: Events, dtype: str) -> list[dict[str, Any]]:

@@ -120,15 +120,15 @@ def test_the_busiest_links_are_told_as_the_topology_has_them(seed):
     """Links are of several tiers, and now these and now those are busy."""
     topology = build_topology("ub-mesh:pod")
     shares = np.random.default_rng(seed).random(len(topology.links))
-    timed = SimpleNamespace(topology=topology, shares=shares)
+    timed = SimpleNamespace(topology=topology, link_busy=shares)
     table, links = links_table(timed), timed.topology.links
     rows = cells(table, "link")[1]
-    most = np.argsort(-timed.shares, kind="stable")[:20]
-    assert sorted(timed.shares[rows], reverse=True) == timed.shares[rows].tolist() == timed.shares[most].tolist()
-    assert cells(table, "busy") == ([f"{100 * share:.1f} %" for share in timed.shares[rows]], timed.shares[rows].tolist())
+    most = np.argsort(-timed.link_busy, kind="stable")[:20]
+    assert sorted(timed.link_busy[rows], reverse=True) == timed.link_busy[rows].tolist() == timed.link_busy[most].tolist()
+    assert cells(table, "busy") == ([f"{100 * share:.1f} %" for share in timed.link_busy[rows]], timed.link_busy[rows].tolist())
     assert cells(table, "bandwidth")[1] == links.bandwidth_Bps[rows].tolist()
     for head, ends in (("from", links.src), ("to", links.dst)):
-        assert cells(table, head)[0] == [timed.topology.call(int(end)) for end in ends[rows]]
+        assert cells(table, head)[0] == [timed.topology.node_name(int(end)) for end in ends[rows]]
     titles = {each.dimension: each.title for each in link_classes(timed.topology)}
     assert cells(table, "tier")[0] == [titles[int(dimension)] for dimension in links.dimension[rows]]
     assert len(set(cells(table, "tier")[0])) > 1

@@ -19,7 +19,7 @@ from emu.study.planning.bound.memory_floors import MemoryFloors
 from emu.study.planning.bound.rates import Rates
 from emu.study.planning.search.row import Candidate
 from emu.topology.description.networkx_graph import topology_of
-from tests.study.planning.spaces import asked, candidates, of, step_s, there_s, times
+from tests.study.planning.spaces import asked, candidates, of, step_s, tightest_s, times
 
 SPACES = [
     (asked("llama-tiny", 8, 8, 128), "ub-mesh:board"),
@@ -50,12 +50,14 @@ def shares(request, line, n, *, composed, seed=7):
             took_s = step_s(request, each, line, composed=composed)
         except InputError:  # no such step can be generated
             continue
-        assert placed.quick.quickly_s(each.plan) <= placed.quick.seconds(each.plan) <= placed.anywhere_s(each.plan)[0]
-        assert placed.reduced_s(each.plan) <= placed.quickly_s(each) * (1 + 1e-12)
-        quickly_s, least_s = placed.quickly_s(each), there_s(placed, each, times(request, line))
-        assert placed.anywhere_s(each.plan)[0] <= quickly_s <= least_s * (1 + 1e-12)  # two sums of equal times
+        assert (
+            placed.quick.by_sequence_s(each.plan) <= placed.quick.by_own_passes_s(each.plan) <= placed.anywhere_s(each.plan)[0]
+        )
+        assert placed.reduced_s(each.plan) <= placed.by_ports_s(each) * (1 + 1e-12)
+        ports_s, least_s = placed.by_ports_s(each), tightest_s(placed, each, times(request, line))
+        assert placed.anywhere_s(each.plan)[0] <= ports_s <= least_s * (1 + 1e-12)  # two sums of equal times
         assert least_s <= took_s
-        taken.append((placed.anywhere_s(each.plan)[0] / took_s, there_s(placed, each, times(request, line)) / took_s))
+        taken.append((placed.anywhere_s(each.plan)[0] / took_s, tightest_s(placed, each, times(request, line)) / took_s))
     return zip(*taken, strict=True)
 
 
@@ -76,7 +78,7 @@ def test_gradients_that_are_sharded_may_go_beside_what_is_computed():
     each = Candidate(0, parse_plan(words, global_batch=8, seq=128), ("tp", "cp", "pp"))
     taken_s, placed = step_s(request, each, line, composed=True), of(request, line)
     assert placed.anywhere_s(each.plan)[0] <= taken_s
-    assert there_s(placed, each, times(request, line)) <= taken_s
+    assert tightest_s(placed, each, times(request, line)) <= taken_s
 
 
 @pytest.mark.parametrize(
@@ -94,8 +96,8 @@ def test_what_goes_round_a_ring_of_context_parallelism_is_counted(software, word
     request, line = asked("llama-tiny", 8, 8, 512, software), "switch:n=8,bandwidth=0.5GB/s,latency=1us"
     each = Candidate(0, parse_plan(words, global_batch=8, seq=512), axes)
     took_s, placed = step_s(request, each, line, composed=True), of(request, line)
-    assert placed.anywhere_s(each.plan)[0] <= there_s(placed, each, times(request, line)) <= took_s
-    assert there_s(placed, each, times(request, line)) > least * took_s
+    assert placed.anywhere_s(each.plan)[0] <= tightest_s(placed, each, times(request, line)) <= took_s
+    assert tightest_s(placed, each, times(request, line)) > least * took_s
 
 
 ODD = """architecture = "llama"
@@ -116,9 +118,11 @@ def test_the_bound_of_a_vocabulary_that_is_filled_up_is_of_the_whole(tmp_path):
     for words, axes in (("tp=4", ("tp",)), ("tp=4,sp,recompute=full,microbatch=1", ("tp",)), ("tp=4,microbatch=2", ("tp",))):
         each = Candidate(0, parse_plan(words, global_batch=4, seq=512), axes)
         took_s, held = step_s(request, each, line, composed=True), sum(memory_by_part(model, each.plan, request.stack).values())
-        assert placed.quick.quickly_s(each.plan) <= placed.quick.seconds(each.plan) <= placed.anywhere_s(each.plan)[0]
-        assert placed.anywhere_s(each.plan)[0] <= there_s(placed, each, times(request, line)) <= took_s
-        assert there_s(placed, each, times(request, line)) > 0.98 * took_s  # of 512 words, as the step is
+        assert (
+            placed.quick.by_sequence_s(each.plan) <= placed.quick.by_own_passes_s(each.plan) <= placed.anywhere_s(each.plan)[0]
+        )
+        assert placed.anywhere_s(each.plan)[0] <= tightest_s(placed, each, times(request, line)) <= took_s
+        assert tightest_s(placed, each, times(request, line)) > 0.98 * took_s  # of 512 words, as the step is
         assert 0.5 * held < floors.bytes(each.plan) <= held
 
 
@@ -131,10 +135,10 @@ def test_no_more_is_timed_than_what_shows_that_a_placement_loses():
         asked_for.extend(wanted)
         return of_all(number, wanted)
 
-    whole_s = there_s(of(request, line), each, counted)
+    whole_s = tightest_s(of(request, line), each, counted)
     every = len(asked_for)
     asked_for.clear()
-    [(first_s, is_final)] = of(request, line).nearer([each], counted)
+    [(first_s, is_final)] = of(request, line).tighter([each], counted)
     assert of(request, line).anywhere_s(each.plan)[0] < first_s < whole_s
     assert not is_final
     assert 0 < len(asked_for) < every

@@ -6,9 +6,9 @@ import pytest
 from emu.model.generate.item import Ask
 from emu.model.pipeline_order import BACKWARD, FORWARD, RECEIVE, SEND, Turn, all_turns
 from emu.model.plan.plan import Plan
-from emu.study.planning.bound.bound import AXES, PipelineTimes, _gathered, pipeline_end_s
 from emu.study.planning.bound.least_times import LeastTimes
 from emu.study.planning.bound.megatron_paths import OverlappedRequests
+from emu.study.planning.bound.pipeline_chart import COPY_KINDS, PipelineTimes, _gathered, pipeline_end_s
 from emu.study.planning.bound.rates import LeastTime, Rates
 
 
@@ -18,7 +18,7 @@ def times(places, virtual, **known):
     found = PipelineTimes(
         *(np.zeros(places), np.ones(of_stage), np.full(of_stage, 2.0), np.full(of_stage, 2.0)),
         *(np.zeros((2, places)), np.zeros((2, places)), np.zeros(of_stage)),
-        *(np.zeros((*of_stage, AXES)), np.zeros((*of_stage, AXES)), np.zeros(places)),
+        *(np.zeros((*of_stage, COPY_KINDS)), np.zeros((*of_stage, COPY_KINDS)), np.zeros(places)),
     )
     return found._replace(**known)
 
@@ -33,15 +33,15 @@ def test_a_pipeline_ends_after_its_work_and_its_bubble(places, virtual, microbat
 
 
 def test_messages_delay_what_needs_them():
-    there = np.full((2, 4), 0.25)
-    assert pipeline_end_s(times(4, 1, there=there), "1f1b", 1, waits=False) == 12 + 6 * 0.25
-    assert pipeline_end_s(times(4, 1, left=there, there=there), "1f1b", 1, waits=False) == 12 + 12 * 0.25
+    delivered = np.full((2, 4), 0.25)
+    assert pipeline_end_s(times(4, 1, delivered=delivered), "1f1b", 1, waits=False) == 12 + 6 * 0.25
+    assert pipeline_end_s(times(4, 1, left=delivered, delivered=delivered), "1f1b", 1, waits=False) == 12 + 12 * 0.25
 
 
 def test_weights_are_waited_for_first_and_gradients_last():
     gathered = np.full((1, 1), 0.5)
     assert pipeline_end_s(times(1, 1, weights=gathered), "1f1b", 2, waits=False) == 6.5
-    arrive, reduce = np.full((1, 1, AXES), 1.5), np.full((1, 1, AXES), 3.0)
+    arrive, reduce = np.full((1, 1, COPY_KINDS), 1.5), np.full((1, 1, COPY_KINDS), 3.0)
     assert pipeline_end_s(times(1, 1, arrive=arrive, reduce=reduce), "1f1b", 2, waits=False) == 4 + 1.5 + 3
     assert pipeline_end_s(times(1, 1, arrive=arrive, reduce=reduce / 6), "1f1b", 2, waits=False) == 6
     assert pipeline_end_s(times(1, 1, end=np.array([2.0])), "1f1b", 2, waits=False) == 8
@@ -74,7 +74,7 @@ def ended(known, order, microbatches, *, waits):
 
 def walked(known, place, own, at, microbatches, waits):
     """When a place has taken its turns and reductions, by the messages of others so far; notes its own in `at`."""
-    now, held, sent, reduced = known.begin[place], 0.0, 0.0, np.zeros(AXES)
+    now, held, sent, reduced = known.begin[place], 0.0, 0.0, np.zeros(COPY_KINDS)
     stages = sorted({turn.stage for turn in own})
     for turn in own:
         way = int(turn.what.endswith(BACKWARD))
@@ -88,7 +88,7 @@ def walked(known, place, own, at, microbatches, waits):
             v, begun = stages.index(turn.stage), now
             came = at.get(Turn(turn.stage - step, SEND + turn.what, turn.microbatch), -np.inf)
             if came > -np.inf:
-                came += known.there[way, (place - step) % len(known.begin)]
+                came += known.delivered[way, (place - step) % len(known.begin)]
             last = way and turn.microbatch == microbatches - 1
             needs = max(now, held, came, known.weights[place, v] if not way and not turn.microbatch else 0.0)
             now = needs + (known.last if last else known.backward if way else known.forward)[place, v]

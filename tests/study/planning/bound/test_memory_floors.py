@@ -5,9 +5,11 @@ import pytest
 from emu.model.layer_on_rank import about_even
 from emu.model.memory.layer_memory import LayerMemory
 from emu.model.model import EMBEDDING, HEAD, find_model
+from emu.model.pipeline_order import turns
 from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.software import MEGATRON, PYTORCH
 from emu.model.stack.stack import Stack
+from emu.study.planning.bound import memory_floors
 from emu.study.planning.bound.memory_floors import MemoryFloors
 
 WEIGHT, GRADIENT, STATES = 2, 4, 12  # bytes of a parameter: bfloat16, float32, and float32 three times
@@ -35,6 +37,16 @@ def floor(stack, words, batch, seq=64, model="llama-tiny"):
 def test_megatron_keeps_what_the_forwards_before_the_first_backward_keep_and_all_gradients(words, passes, layers, forwards):
     found, ((table, _, _), (layer, kept, _), _) = floor(Stack(MEGATRON), words, passes)
     assert found == (WEIGHT + GRADIENT + STATES) * (table + layers * layer) + forwards * kept
+
+
+@pytest.mark.parametrize("passes", [64, 512])
+def test_a_floor_looks_no_further_for_more_microbatches(passes, monkeypatch):
+    """Else a floor of a plan with thousands of microbatches would take as long as its step is long."""
+    taken = []
+    monkeypatch.setattr(memory_floors, "turns", lambda *args: ((taken.append(turn), turn)[1] for turn in turns(*args)))
+    floor(Stack(MEGATRON), "pp=4,vp=2,microbatch=1", passes)
+    first = 2 * (4 - 1) + 4 * (2 - 1) + 1  # forwards before the first backward of place 0 (Megatron's interleaved schedule)
+    assert len(taken) == (first + 1) + first + 8 * 4 * 2  # for the first moment until a backward comes; for the second a window
 
 
 def test_zero1_divides_the_states_alone_and_the_ranks_of_a_part_of_dp_have_shares_of_it():

@@ -8,13 +8,14 @@ import pytest
 from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.software import MEGATRON, OVERLAPPED, PYTORCH
 from emu.model.stack.stack import Stack
-from emu.study.planning.bound import bound
-from emu.study.planning.bound.bound import Outline, chart_s
+from emu.study.planning.bound import pipeline_chart
 from emu.study.planning.bound.least_times import LeastTimes
+from emu.study.planning.bound.outline import Outline
+from emu.study.planning.bound.pipeline_chart import chart_s
 from emu.study.planning.bound.rates import LeastTime, Rates, ranks_of
 from emu.study.planning.search.row import Candidate
 from emu.topology.description.networkx_graph import topology_of
-from tests.study.planning.spaces import asked, of, step_s, there_s, times
+from tests.study.planning.spaces import asked, of, step_s, tightest_s, times
 
 LATER = Stack(MEGATRON, dp=OVERLAPPED)
 OWN, ZERO = Stack(MEGATRON), Stack(PYTORCH)
@@ -73,7 +74,7 @@ def test_the_quickest_bound_of_a_large_model_is_near_that_of_its_own_passes(stac
     """Passes of one long sequence are about as fast as the largest ones, by which the quickest bound counts."""
     plan = parse_plan("tp=2,dp=2,microbatch=1", global_batch=8, seq=8192)
     placed = of(replace(asked("llama3-8b", plan.world, 8, 8192), stack=stack), "switch:n=16,bandwidth=900TB/s,latency=0s")
-    assert 0.8 * placed.quick.seconds(plan) <= placed.quick.quickly_s(plan) <= placed.quick.seconds(plan)
+    assert 0.8 * placed.quick.by_own_passes_s(plan) <= placed.quick.by_sequence_s(plan) <= placed.quick.by_own_passes_s(plan)
 
 
 class Shares(tuple):
@@ -89,7 +90,7 @@ def near(model, stack, batch, words, bandwidth):
     request = replace(asked(model, plan.world, batch, 192), stack=stack)
     each = Candidate(0, plan, tuple(axis for axis in ("tp", "dp", "pp") if getattr(plan, axis) > 1))
     placed, took_s = of(request, line), step_s(request, each, line, composed=True)
-    found = placed.quick.seconds(plan), placed.anywhere_s(plan)[0], there_s(placed, each, times(request, line))
+    found = placed.quick.by_own_passes_s(plan), placed.anywhere_s(plan)[0], tightest_s(placed, each, times(request, line))
     return Shares(bound_s / took_s for bound_s in found)
 
 
@@ -136,9 +137,9 @@ def test_a_chart_of_too_many_turns_bounds_nothing(monkeypatch):
     request = replace(asked(DENSE, 4, 8, 192), stack=LATER)
     placed = of(request, "switch:n=16,bandwidth=1GB/s,latency=0s")
     outline, least = Outline.of(placed.paths, plan), LeastTimes(Rates(1e9, 1e9), plan)
-    monkeypatch.setattr(bound, "MOST", 31)
+    monkeypatch.setattr(pipeline_chart, "MOST_TURNS", 31)
     assert chart_s(placed.paths, outline, least) == 0
-    monkeypatch.setattr(bound, "MOST", 32)
+    monkeypatch.setattr(pipeline_chart, "MOST_TURNS", 32)
     assert chart_s(placed.paths, outline, least) > outline.seconds(least) * 0.9
     assert chart_s(placed.paths, outline, LeastTimes(Rates(1.0, 1.0), plan)) == 0  # beyond the clock
 

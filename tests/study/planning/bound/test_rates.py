@@ -8,14 +8,14 @@ import pytest
 
 from emu.model.model import find_model
 from emu.model.plan.plan_text import parse_plan
-from emu.study.planning.bound.bound import PATHS
 from emu.study.planning.bound.candidate_bounds import CandidateBounds
+from emu.study.planning.bound.outline import PATHS
 from emu.study.planning.bound.rates import Rates, ports_of
 from emu.study.planning.search.row import Candidate
-from emu.study.training.composed.software_costs import device_under
+from emu.study.training.composed.software_costs import costed_device
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import CHANNELS
-from tests.study.planning.spaces import H100, asked, of, there_s, times
+from tests.study.planning.spaces import H100, asked, of, tightest_s, times
 
 LINK = 56e9  # bytes per second of a link of UB-Mesh
 
@@ -38,7 +38,7 @@ def test_a_group_is_served_by_the_links_to_its_members(line, ranks, npus, links,
     topology, group = build_topology(line), np.array([npus])
     ports = ports_of(topology, ranks)
     assert ports.rates(group, Rates.of(topology))[:2] == (links * LINK, links * LINK)
-    assert ports.spread(group) == spread
+    assert ports.routes_vary(group) == spread
 
 
 TORUS = "torus:dims=2x2x4,bandwidth=50GB/s,latency=1us"
@@ -86,12 +86,12 @@ def test_ports_are_not_known_where_ranks_send_to_switches_or_there_is_one(line, 
 def test_two_topologies_have_bounds_of_their_own():
     """NPUs of equal numbers are others on another topology."""
     request, lines = asked("llama-tiny", 4, 4, 64), [f"switch:n=8,bandwidth={rate}GB/s,latency=1us" for rate in (50, 1)]
-    device = device_under(request.stack, H100).over(4)
+    device = costed_device(request.stack, H100).for_ranks(4)
     ways = PATHS[request.stack.software](find_model(request.model), request.stack, device)
     both, plan = CandidateBounds(ways, [*map(build_topology, lines)]), parse_plan("tp=2,dp=2", global_batch=4, seq=64)
     assert both.anywhere_s(plan) == [of(request, line).anywhere_s(plan)[0] for line in lines]
     for number, line in enumerate(lines):
         each, timed, alone = Candidate(number, plan, ("tp", "dp")), times(request, line), of(request, line)
         first = each._replace(topology=0)
-        assert both.quickly_s(each) == alone.quickly_s(first)
-        assert there_s(both, each, lambda _, wanted, timed=timed: timed(0, wanted)) == there_s(alone, first, timed)
+        assert both.by_ports_s(each) == alone.by_ports_s(first)
+        assert tightest_s(both, each, lambda _, wanted, timed=timed: timed(0, wanted)) == tightest_s(alone, first, timed)

@@ -4,7 +4,7 @@ from emu.model.model import MODELS
 from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack import parse_stack
 from emu.study.choice.chooser import choice_on
-from emu.study.training.composed.composed import StepOnFabric
+from emu.study.training.composed.step_on_fabric import StepOnFabric
 from emu.study.training.step.step import time_trace
 from emu.study.training.timed_step import GeneratedStep
 from emu.topology.catalogue import build_topology

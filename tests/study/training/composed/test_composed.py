@@ -15,10 +15,10 @@ from emu.model.stack.software import MEGATRON
 from emu.model.stack.stack import SOFTWARE, Stack
 from emu.study.training.composed import isolated_request as timing
 from emu.study.training.composed.bodies import Sharing, bodies_of
-from emu.study.training.composed.composed import COMPOSED_ASSUMED
 from emu.study.training.composed.isolated_request import IsolatedRequest, time_isolated
-from emu.study.training.composed.place_requests import place_requests
 from emu.study.training.composed.representatives import representatives_of_plan
+from emu.study.training.composed.requests_by_place import requests_by_place
+from emu.study.training.composed.step_on_fabric import COMPOSED_ASSUMED
 from emu.study.training.estimate import EstimateRequest, estimate
 from emu.study.training.step_choice.algorithm_search import TimingEffort
 from emu.topology.catalogue import build_topology
@@ -187,14 +187,14 @@ def test_places_that_do_not_meet_are_refused():
     with pytest.raises(
         InputError, match=r"^trace: all_reduce 0 on group 'pp' must be requested by places \(0, 1\), got \(0,\)$"
     ):
-        place_requests(representatives_of_plan([roles[0], alone[0]], plan))
+        requests_by_place(representatives_of_plan([roles[0], alone[0]], plan))
 
 
 def test_messages_within_a_place_that_are_no_ring_are_refused_with_what_to_take_instead():
     plan, stack = parse_plan("cp=4,pp=2", global_batch=4, seq=64), Stack(MEGATRON)
     roles = roles_by_place(MODELS.find("llama-tiny"), plan, stack)
     with pytest.raises(InputError, match=r"^compose: messages must be between ranks .*, got 'some on cp'; take fewer ranks"):
-        place_requests(replace(representatives_of_plan(roles, plan), rings=False))
+        requests_by_place(replace(representatives_of_plan(roles, plan), rings=False))
 
 
 def test_a_request_of_the_same_npus_is_timed_once_for_all_steps_on_a_topology(monkeypatch):

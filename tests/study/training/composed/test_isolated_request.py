@@ -13,7 +13,7 @@ from emu.study.training.composed.isolated_request import time_isolated
 from emu.study.training.composed.request_parts import RequestPart
 from emu.topology.catalogue import build_topology
 from emu.trace.matching.call_batch import BatchKey
-from emu.trace.replay.replay import lay_request
+from emu.trace.replay.replay import place_request
 from emu.units import TICKS_PER_S
 
 LAUNCH_FS = 10**9
@@ -47,7 +47,7 @@ def timed(line, parts, known=None):
 @pytest.mark.parametrize(("line", "name", "served", "ranks"), ASKS)
 def test_each_kind_of_groups_timed_once_is_what_all_of_them_take_at_once(line, name, served, ranks):
     topology, asked = build_topology(line), part(name, served, ranks)
-    piece = delay_entries(lower_placed(lay_request(asked.what, topology, ranks)), LAUNCH_FS)
+    piece = delay_entries(lower_placed(place_request(asked.what, topology, ranks)), LAUNCH_FS)
     graph = piece.graph
     whole, found = run_graph(graph), timed(line, [asked])
     leaves = whole.end_fs[piece.exit.reshape(len(ranks), -1)[:, 0 if served else 1 : ranks.shape[1]]]  # who takes a message

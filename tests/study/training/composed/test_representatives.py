@@ -13,8 +13,8 @@ from emu.model.model import find_model
 from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack import Stack
 from emu.study.choice.chooser import choice_on
-from emu.study.training.composed.composed import StepOnFabric
 from emu.study.training.composed.representatives import Axis, Representatives
+from emu.study.training.composed.step_on_fabric import StepOnFabric
 from emu.study.training.step.step import time_trace
 from emu.study.training.timed_step import GeneratedStep, time_step
 from emu.topology.catalogue import build_topology
@@ -82,5 +82,5 @@ def test_a_rank_that_another_one_waits_for_is_found_through_the_one_between():
     """Rank 0 has a group with rank 1 alone, and this one with rank 2."""
     axes = Axis("tp", np.array([[0, 1]])), Axis("dp", np.array([[1, 2]])), Axis("ep", np.array([[3, 4]]))
     standing_ = Representatives(((),) * 4, ((),) * 4, axes, np.array([0, 1, 2, 3, 2]))
-    assert [standing_.beside(0, place) for place in (1, 2, 3)] == [1, 2, 3]
-    assert standing_.beside(1, 2, ("dp",)) == 2
+    assert [standing_.waited_rank(0, place) for place in (1, 2, 3)] == [1, 2, 3]
+    assert standing_.waited_rank(1, 2, ("dp",)) == 2

@@ -92,5 +92,5 @@ def test_the_parts_of_a_composed_step_are_as_close_as_its_time(seed):
     for part in ("compute", "bubble"):
         assert abs(told[part] - parts[part]) <= near_s
     assert abs(exposed_or_held(told) - exposed_or_held(parts)) <= near_s
-    for axis, more_s in unsure(whole, few.place_requests.representatives.place_of_rank, composed.rank).items():
+    for axis, more_s in unsure(whole, few.requests_by_place.representatives.place_of_rank, composed.rank).items():
         assert abs(told.get(axis, 0.0) - parts.get(axis, 0.0)) <= near_s + more_s

@@ -6,7 +6,7 @@ from emu.model.stack.stack import parse_stack, spell_stack
 from emu.study.measure.bench import bench
 from emu.study.measure.request import BenchRequest
 from emu.study.training.composed.request_parts import goes_round
-from emu.study.training.composed.software_costs import topology_under
+from emu.study.training.composed.software_costs import costed_topology
 from emu.topology.catalogue import build_topology
 
 NODE = build_topology("dgx-h100:adds=yes")
@@ -14,7 +14,7 @@ SERVERS = build_topology("servers:nodes=2")
 
 
 def taken(words, algorithm, topology=NODE, size=2**26):
-    (row,) = bench(topology_under(parse_stack(words), topology), BenchRequest("all_reduce", algorithm, (size,)))
+    (row,) = bench(costed_topology(parse_stack(words), topology), BenchRequest("all_reduce", algorithm, (size,)))
     return row.time_s
 
 
@@ -23,7 +23,7 @@ def test_half_of_the_bandwidth_takes_twice_as_long():
 
 
 def test_shares_are_of_tiers_and_the_last_of_all_others():
-    links = topology_under(parse_stack("bandwidth=0.5/0.9"), SERVERS).links
+    links = costed_topology(parse_stack("bandwidth=0.5/0.9"), SERVERS).links
     shares = links.bandwidth_Bps / SERVERS.links.bandwidth_Bps
     assert {(int(d), float(s)) for d, s in zip(links.dimension, shares.round(6), strict=True)} == {(0, 0.5), (1, 0.9), (2, 0.9)}
 
@@ -33,16 +33,16 @@ def test_what_a_switch_adds_waits_for_it_twice_and_what_ranks_add_does_not():
     assert taken(later, "in-switch") - taken(without, "in-switch") == pytest.approx(20e-6, rel=1e-3)
     assert taken(later, "ring") == taken(without, "ring")
     plain = build_topology("switch:n=8,bandwidth=50GB/s,latency=500ns")
-    assert topology_under(parse_stack(later), plain).adding_fs == 0
-    assert topology_under(parse_stack(later), NODE).digest() != topology_under(parse_stack(without), NODE).digest()
+    assert costed_topology(parse_stack(later), plain).adding_fs == 0
+    assert costed_topology(parse_stack(later), NODE).digest() != costed_topology(parse_stack(without), NODE).digest()
 
 
 def test_what_is_assumed_is_told_and_nothing_where_nothing_is():
-    told = topology_under(parse_stack("alpha=1us,adding=2us,bandwidth=0.5/0.9"), NODE).assumptions[len(NODE.assumptions) :]
+    told = costed_topology(parse_stack("alpha=1us,adding=2us,bandwidth=0.5/0.9"), NODE).assumptions[len(NODE.assumptions) :]
     assert len(told) == 3
     assert "0.5 (" in told[2]
     assert "0.9 (all others)" in told[2]
-    assert topology_under(parse_stack("launch=5us"), NODE) is NODE
+    assert costed_topology(parse_stack("launch=5us"), NODE) is NODE
 
 
 def test_shares_are_read_and_written():

@@ -11,7 +11,8 @@ from emu.model.model import find_model
 from emu.study.choice.chooser import choice_on
 from emu.study.training.axes import npus_of
 from emu.study.training.composed.bodies import Sharing
-from emu.study.training.composed.composed import StepOnFabric, _crossed
+from emu.study.training.composed.step_on_fabric import StepOnFabric
+from emu.study.training.composed.stretch_choice import _crossed
 from emu.study.training.timed_step import GeneratedStep
 from emu.topology.catalogue import build_topology
 from emu.topology.placement import place
@@ -82,9 +83,9 @@ def test_with_less_room_fewer_events_are_laid_for_every_rank(share):
     step = composed(wide(QUICK + 45))
     bodies, timeline = step._composed(Sharing.FLOWS)
     stretches = step._stretches
-    every = stretches.closer(bodies, timeline)
+    every = stretches.refined(bodies, timeline)
     most = round(share * stretches._tasks(every))
-    some = stretches.closer(bodies, timeline, most)
+    some = stretches.refined(bodies, timeline, most)
     assert 0 < some.sum() < every.sum()
     assert stretches._tasks(some) <= most
     of = step.asked.event[np.argsort(step.asked.call, kind="stable")]
@@ -92,19 +93,34 @@ def test_with_less_room_fewer_events_are_laid_for_every_rank(share):
     assert all(len({*some[of[met == m]].tolist()}) == 1 for m in np.unique(met))
 
 
+@pytest.mark.parametrize("share", [0.2, 0.5])
+def test_with_less_room_the_stretches_that_last_longest_for_their_tasks_are_laid(share):
+    step = composed(wide(QUICK + 45))
+    bodies, timeline = step._composed(Sharing.FLOWS)
+    stretches = step._stretches
+    spans = covered(stretches.worth(bodies, timeline))
+    most = round(share * stretches._tasks(stretches.closer(bodies, timeline)))
+    some = stretches.closer(bodies, timeline, most)
+    within = spans.holding(bodies.began(timeline))
+    lasts = (spans.end - spans.start) / [stretches._tasks(within == i) for i in range(len(spans.start))]
+    is_laid = np.array([some[within == i].all() for i in range(len(spans.start))])
+    assert 3 < is_laid.sum() < len(is_laid) - 3
+    assert lasts[is_laid].min() >= lasts[~is_laid].max()
+
+
 def test_a_step_laid_with_all_ranks_throughout_is_the_whole_graph():
     """Megatron-LM's ranks of a stage do the same; the step is told of the ranks that end last, of which none is the first."""
     words, stack = "tp=2,dp=4,pp=2,clip=0,sharding=zero1", "software=megatron,dp=overlapped"
     few, whole = both_ways("fat-tree:radix=8", words, "llama-tiny", stack, global_batch=16, seq=64)
     npus = place(few.topology, few.ranks)
-    step = StepOnFabric.of(lambda: few.place_requests, few.choice, few.topology, npus, H100)
-    every = np.ones(sum(map(len, few.place_requests.trace.events)), np.bool_)
+    step = StepOnFabric.of(lambda: few.requests_by_place, few.choice, few.topology, npus, H100)
+    every = np.ones(sum(map(len, few.requests_by_place.trace.events)), np.bool_)
     laid, timeline = step._composed(Sharing.FLOWS, every)
     assert laid.by_rank.all()
     assert timeline.end_s == pytest.approx(whole.timeline.end_s, rel=1e-9)
-    told = report(laid.place_requests.trace, laid.replayed(timeline, (), ()), timeline)
+    told = report(laid.requests_by_place.trace, laid.replayed(timeline, (), ()), timeline)
     assert told.step_time_s == timeline.end_s
-    assert laid._last(timeline).any()
+    assert laid._last_ranks(timeline).any()
 
 
 def test_spans_are_one_where_they_meet_or_are_near():

@@ -100,7 +100,7 @@ def test_lines_are_kept_with_a_trace_and_known_without_data_and_where_a_step_is_
 
 def test_a_program_of_no_user_s_has_no_lines():
     program = Program("llama-tiny", parse_plan("dp=2", global_batch=2, seq=16), read_text(), 2, 0, 1e-3)
-    step = found(LocalCluster().record(2, Choice(), program)[1])
+    step = found(LocalCluster().run_traced(2, Choice(), program)[1])
     assert step.costliest is None
     assert step.hints is None
 

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from emu.backend.rank.record import Recording
-from emu.cluster.threads.threads import Threads
+from emu.cluster.threads.threads import ThreadRanks
 from emu.collective.algorithm import AlgorithmOnDims, Choice, Request
 from emu.errors import InputError
 from emu.study.training.step.choices import choice_for, choice_of, with_choice
@@ -41,7 +41,7 @@ def three_buckets(rank: int) -> None:
 @pytest.fixture(scope="module")
 def trace() -> Trace:
     recording = Recording(4)
-    Threads(4, recording=recording).run(three_buckets)
+    ThreadRanks(4, recording=recording).run(three_buckets)
     return recording.trace()
 
 
@@ -160,7 +160,7 @@ def test_what_a_figure_rests_on_is_said(trace: Trace) -> None:
 
 def test_a_trace_without_a_step_and_one_too_large_for_the_topology_are_refused(trace: Trace) -> None:
     recording = Recording(4)
-    Threads(4, recording=recording).run(lambda _: None)
+    ThreadRanks(4, recording=recording).run(lambda _: None)
     with pytest.raises(InputError, match="must hold a step after set-up"):
         timed(recording.trace())
     with pytest.raises(InputError, match="4 ranks do not fit"):
@@ -191,7 +191,7 @@ def with_a_checkpoint_and_a_reference(rank: int) -> None:
 
 def test_a_checkpoint_and_a_reference_beside_are_not_the_step_of_a_run() -> None:
     recording = Recording(4)
-    Threads(4, recording=recording).run(with_a_checkpoint_and_a_reference)
+    ThreadRanks(4, recording=recording).run(with_a_checkpoint_and_a_reference)
     step = timed(recording.trace()).step()
     assert step.step_groups == ((3, 4), (1,), (2,), (5,), (6, 7, 8, 9, 10, 11))
     assert step.step_time_s == min(step.step_times_s[2:4]) == step.step_times_s[step.step - 1]

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from emu.collective.algorithm import AlgorithmOnDims
-from emu.study.training.step_choice.descent import Descent, Move, StepTime, _axis_moves
+from emu.study.training.step_choice.descent import Descent, Move, StepTime, _axis_moves, _joint_moves
 from emu.study.training.step_choice.options import Coordinate, Option, pareto_front
 
 ALONE = Option("each alone", lambda _: None)
@@ -16,7 +16,7 @@ def options(*names: str) -> list[Option]:
     return [ALONE, *(Option(name, lambda _, name=name: AlgorithmOnDims(name)) for name in names)]
 
 
-def descent(time_s: Callable[[Mapping[Coordinate, str]], float], most: int = 100, floor_s: float = 0.0, **of):
+def descent(time_s: Callable[[Mapping[Coordinate, str]], float], most: int = 100, good_enough_s: float = 0.0, **of):
     known = of or {"a": ("ring", "tree"), "b": ("ring", "tree"), "c": ("ring",)}
     every = {c: options(*known[c.axis]) for c in (A, B, C) if c.axis in known}
     judged = []
@@ -26,7 +26,7 @@ def descent(time_s: Callable[[Mapping[Coordinate, str]], float], most: int = 100
         judged.append(names)
         return StepTime(time_s(names), {"a": 3.0, "b": 2.0, "c": 1.0})
 
-    found = Descent(every, dict.fromkeys(every, 1.0), judge, most, floor_s)
+    found = Descent(every, dict.fromkeys(every, 1.0), judge, most, good_enough_s)
     served, found_s = found.best([dict.fromkeys(every, ALONE)])
     return {c: option.name for c, option in served.items()}, found_s, judged
 
@@ -110,9 +110,9 @@ def test_it_ends_after_so_many_steps_and_one_more_for_each_coordinate_and_times_
 
 
 def test_a_start_that_takes_no_longer_than_the_floor_is_taken_as_it_is():
-    names, time_s, judged = descent(lambda names: 2.0 - 0.001 * (names[A] == "ring"), floor_s=2.0)
+    names, time_s, judged = descent(lambda names: 2.0 - 0.001 * (names[A] == "ring"), good_enough_s=2.0)
     assert (set(names.values()), time_s, len(judged)) == ({"each alone"}, 2.0, 1)
-    names, _, _ = descent(lambda names: 2.0 - 0.001 * (names[A] == "ring"), floor_s=1.99)
+    names, _, _ = descent(lambda names: 2.0 - 0.001 * (names[A] == "ring"), good_enough_s=1.99)
     assert names[A] == "ring"
 
 
@@ -142,3 +142,20 @@ def test_the_twelve_cheapest_moves_of_a_whole_axis_are_tried_and_no_more():
     tried = _axis_moves([alone, *moves])
     assert [several[0].coordinate.axis for several in tried] == list("abcdefghijkl")
     assert all(len(several) == 2 for several in tried)
+
+
+def test_of_joint_moves_the_cheapest_are_tried_first_and_never_two_of_one_coordinate():
+    """Trials of each number of coordinates are as many as docs/model.md says, and the cheapest of all."""
+    every = [Coordinate(name, "all_reduce", 1) for name in "abcdefghij"]
+    moves = [
+        Move((7.3 * i) % 10, each, Option(name, lambda _: None)) for i, each in enumerate(every) for name in ("ring", "tree")
+    ]
+    found = list(_joint_moves(moves))
+    for size in (2, 3):
+        several = [joint for joint in found if len(joint) == size]
+        costs = [sum(move.costs_s for move in joint) for joint in several]
+        assert costs == sorted(costs)
+        assert all(len({move.coordinate for move in joint}) == size for joint in several)
+        cheapest = sorted({(7.3 * i) % 10 for i in range(10)})[:size]
+        assert costs[: 2**size] == pytest.approx([sum(cheapest)] * 2**size)  # each of them by ring or by tree
+    assert [len(joint) for joint in found] == sorted(len(joint) for joint in found)

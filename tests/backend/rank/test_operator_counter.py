@@ -9,8 +9,8 @@ from torch.distributed.fsdp import fully_shard  # noqa: F401 - defines the opera
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
-from emu.backend.rank import count
-from emu.backend.rank.count import Count, Operator, pause_counting
+from emu.backend.rank import operator_counter
+from emu.backend.rank.operator_counter import Operator, OperatorCounter, pause_counting
 from emu.cluster.rank_state.cpu_device import emulate_device
 from emu.errors import RunError
 from emu.trace.kernel_shape import Kernel, Shape
@@ -161,7 +161,7 @@ def test_every_operator_that_no_schema_describes_is_held():
     """A name in one of these tables without a row above would be a figure that nobody has checked."""
     elsewhere = {"copy_", "zero_", "zeros_like", "nll_loss_forward", "_embedding_bag", "_embedding_bag_forward_only"}
     held = {name.removeprefix("aten.") for name in TRAFFIC} | elsewhere
-    assert count._OVERWRITES | count._SHAPES | set(count._LOOKED_UP) <= held
+    assert operator_counter._OVERWRITES | operator_counter._SHAPES | set(operator_counter._LOOKED_UP) <= held
 
 
 @pytest.mark.parametrize(("reduction", "losses"), [("mean", 1), ("sum", 1), ("none", 6)])
@@ -275,7 +275,7 @@ def test_counting_changes_no_bit():
         return first.weight.grad
 
     plain = gradient()
-    with Count(lambda _: None):
+    with OperatorCounter(lambda _: None):
         counted_too = gradient()
     assert torch.equal(plain, counted_too)
 
@@ -300,7 +300,7 @@ def test_only_the_thread_that_entered_is_counted():
 
 def test_live_and_peak_storage_of_a_hand_computed_example():
     weight = torch.randn(100)  # 400 B
-    count = Count(lambda _: None)
+    count = OperatorCounter(lambda _: None)
     count.track([weight, weight[50:]])  # one storage, once
     assert count.memory.live_bytes == 400
     with count:
@@ -318,7 +318,7 @@ def test_live_and_peak_storage_of_a_hand_computed_example():
 
 
 def test_storage_that_is_freed_and_taken_again_lives_as_large_as_it_is():
-    count = Count(lambda _: None)
+    count = OperatorCounter(lambda _: None)
     with count:
         held = torch.empty(100)
         held.resize_(300)
@@ -345,7 +345,7 @@ def test_what_fsdp_copies_before_it_gathers_is_read_and_written_once():
 
 def test_activations_live_until_backward_has_used_them():
     x = torch.randn(100, requires_grad=True)
-    count = Count(lambda _: None)
+    count = OperatorCounter(lambda _: None)
     with count:
         loss = x.exp().exp().sum()  # both results are saved for backward
         assert count.memory.live_bytes == 2 * 400 + 4

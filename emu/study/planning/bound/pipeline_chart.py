@@ -1,172 +1,49 @@
-"""A time that no step of a plan beats, computed without generating the step.
+"""The chart of a pipeline: a lower bound of a step by the order of its turns, where `outline` counts sums.
 
-A step is a graph: tasks begin after others ended. Here times are left out or made shorter, never longer, and waits are left
-out. So the longest path through the rest ends no later than the step, even if other tasks share links or wait. The proof is by
-induction in the order of time: each task ends no earlier than the longest path to it. The bound counts:
-
-- The passes of a stage take the passes of its layers (`tape_paths`, beside this file), one after another. Their requests take
-  the least time of any NPU for the bytes that it sends and receives (`requests`), or of a rank of theirs (`emu.fabric.floor`).
-- A step may contain the messages of every rank of a stage. Then each time here is that of the first rank of the stage to come
-  so far: all ranks do the same, each enters a request no sooner than the first, and leaves it no sooner than the least after.
-- The rank at place p of a pipeline begins when the stages before it have passed one microbatch on. Then it takes all its
-  passes, and ends its step. Where backwards are whole, its last one is followed by those of the stages before it, too.
-
-The chart of a pipeline's turns counts more: its earliest end by the times of its passes and messages. A turn begins when the
+The bound is the earliest end of the pipeline by the times of its passes and messages. A turn begins when the
 turn before it at its place has ended, and its messages have come. A message leaves when both its ends have reached it in their
 turns. A stack may reduce gradients beside the last backward, and gather weights beside the first forward. Then the first
 forward of a stage waits for its weights, and the end of the step for the gradients. Charts are for software that keeps
 gradients in buffers. Of the requests that overlap with passes only the first weights and the last gradients of each stage are
 counted, as the others come earlier.
 
-P places, V stages of each, S stages, K kinds of parts of the model, H kinds of places by their parts, A axes of copies at most.
+P places, V stages of each, A kinds of copies.
 """
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import chain
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
 from emu.arrays import F64, I64
-from emu.dtypes import item_bytes
 from emu.errors import InputError
 from emu.fabric.build import Builder
 from emu.fabric.graph import Graph
 from emu.fabric.run import run_graph
 from emu.model.pipeline_order import BACKWARD, FORWARD, RECEIVE, SEND, Turn, all_turns, message_for, stages_of
 from emu.model.plan.plan import Plan
-from emu.model.stack.software import MEGATRON, PYTORCH, Software
 from emu.study.planning.bound.least_times import LeastTimes
 from emu.study.planning.bound.megatron_paths import MegatronPaths, OverlappedRequests
-from emu.study.planning.bound.pytorch_paths import PytorchPaths
-from emu.study.planning.bound.tape_paths import EndPaths, LayerPaths, StageCut, TapePath, TapePaths, times_s
+from emu.study.planning.bound.outline import ROUNDED, Outline
 from emu.units import TICKS_PER_S, seconds
 
-T = TypeVar("T")
-PATHS: Mapping[Software, type[TapePaths]] = {PYTORCH: PytorchPaths, MEGATRON: MegatronPaths}
-_NOTHING = (0.0, 0.0, 0.0)  # times of the passes of a part that a place does not have
+COPY_KINDS = 2  # A: copies of what all tokens see, and copies of experts
+MOST_TURNS = 2**18  # of a pipeline whose chart is computed
 _LONGEST = float(np.nextafter(2.0**63, 0))  # ticks of one time of a chart: all that the clock counts
-ROUNDED = 1e-9  # share by which a bound is lowered, as times are rounded to ticks
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Outline:
-    """The parts of a plan's lower bound that do not depend on its placement."""
-
-    plan: Plan
-    cut: StageCut
-    turns: tuple[LayerPaths, ...]  # [K] the paths of the passes of each kind of part
-    ends: tuple[EndPaths, ...]  # [H] the paths before and after all passes, of each kind of place
-    message_bytes: int  # bytes of a message between two stages
-    waits: bool  # whether a rank waits until a message has left it
-    reduces: tuple[TapePath, ...] = ()  # [P] the reductions of gradients in the last backward; (): `ends` has them
-
-    @staticmethod
-    def of(paths: TapePaths, plan: Plan) -> "Outline":
-        """Return the outline of a plan; `paths` are those of its software, from `PATHS`.
-
-        Raises:
-            InputError: the plan cannot be generated.
-        """
-        cut, share = paths.cut(plan), paths.stack.boundary_share(plan.tp, sp=plan.sp)
-        size = plan.pass_batch * plan.rank_seq * paths.model.hidden // share * item_bytes(paths.dtype)
-        turns = tuple(paths.of_layer(plan, name) for name in paths.names)
-        held = [paths.held(plan, dict(zip(paths.names, parts, strict=True))) for parts in cut.held.tolist()]
-        ends = tuple(paths.of_ends(plan, of_place) for of_place in held)
-        return Outline(plan, cut, turns, ends, size, paths.waits(plan), paths.reductions(plan, last=True))
-
-    def seconds(self, least: LeastTimes) -> float:
-        """Return the lower bound of the plan's step in seconds, by the least times of its requests.
-
-        Args:
-            least: Those of any placement, or of the placement that is bounded.
-        """
-        plan = self.plan
-        spans = self.spans(least)
-        works = spans.sum(axis=1) @ np.array([plan.passes, 1, plan.passes - 1])
-        before, after, _ = np.array(self.ends_s(least)).T
-        reduced = after + self._reduced_s(least, spans)
-        if plan.pp > 1:
-            sent, back = self.messages(least)
-            before = np.maximum(before, before[0] + _passed(spans[:-1, 0, 0] + sent[:-1, 1]))
-            if not plan.splits:
-                after = np.maximum(after, _passed(spans[:-1, 0, 1:].min(axis=1) + back[1:, 1]) + after[0])
-            works += self._sent_s(sent[:, 0], back[:, 0])
-        return float((before + works + np.maximum(after, reduced)).max()) * (1 - ROUNDED)
-
-    def _reduced_s(self, least: LeastTimes, spans: F64) -> F64:
-        """Return [P] the seconds for which reductions of gradients go on after the last backward, with which they begin."""
-        took = [path.seconds(least, place) for place, path in enumerate(self.reduces)]
-        last = spans[..., 1 if self.plan.passes == 1 else 2].sum(axis=1)
-        return np.array(took) - last if took else np.zeros(self.plan.pp)
-
-    def spans(self, least: LeastTimes) -> F64:
-        """Return [P, V, 3] the seconds of the forward, the first backward and a later backward of each stage."""
-        return np.asarray(self.cut.counts @ np.array(self._of_places(least, self._parts_s)))
-
-    def _of_places(self, least: LeastTimes, of_place: Callable[[LeastTimes, int, int], T]) -> list[T]:
-        """Return [P] a value for each place, computed once for places with equal parts and equal times of requests.
-
-        Args:
-            least: The least times of requests.
-            of_place: A function of these times, a place and its kind (a row of `StageCut.held`), which computes the value.
-        """
-        known = dict[Hashable, T]()
-        keys = [(least.place_key(place), held) for place, held in enumerate(self.cut.holds)]
-        for place, key in enumerate(keys):
-            if key not in known:
-                known[key] = of_place(least, place, key[1])
-        return [known[key] for key in keys]
-
-    def _parts_s(self, least: LeastTimes, place: int, held: int) -> list[Sequence[float]]:
-        """Return [K, 3] the seconds of the passes of each part at a place whose kind is row `held` of `StageCut.held`."""
-        has = self.cut.held[held] > 0
-        return [times_s(turns, least, place) if own else _NOTHING for turns, own in zip(self.turns, has, strict=True)]
-
-    def ends_s(self, least: LeastTimes) -> list[list[float]]:
-        """Return [P, 3] the seconds at each place before its passes, after its passes, and after them without overlap."""
-        return self._of_places(least, lambda least, place, held: times_s(self.ends[held], least, place))
-
-    def _sent_s(self, onward_s: F64, back_s: F64) -> F64:
-        """Return [P] the seconds that a rank waits for its messages to leave, without the last message.
-
-        Args:
-            onward_s: [P] the seconds until a message to the next place has left.
-            back_s: [P] the same for a message to the place before.
-        """
-        if not self.waits:
-            return np.zeros(self.plan.pp)
-        stages = self.cut.stages
-        sends_on, sends_back = (stages < stages.size - 1).sum(axis=1), (stages > 0).sum(axis=1)  # [P] stages that do
-        most = np.maximum(onward_s * (sends_on > 0), back_s * (sends_back > 0))
-        return np.asarray(self.plan.passes * (sends_on * onward_s + sends_back * back_s) - most)
-
-    def messages(self, least: LeastTimes) -> F64:
-        """Return [2, P, 2] the seconds until a message to the next or the previous place has left, and is delivered."""
-        found = [least.messages(to, self.message_bytes) for to in (1, -1)]
-        return np.array([[(each.left_s, each.there_s) for each in way] for way in found])
-
-
-def _passed(steps: F64) -> F64:
-    """Return [P] the arrival time at each place of a value passed along the pipeline; `steps` [P - 1] are the hop times."""
-    return np.concatenate(([0.0], np.cumsum(steps)))
-
-
-AXES = 2  # A: what all tokens see, and experts
-MOST = 2**18  # turns of a pipeline that are laid out
 
 
 class PipelineTimes(NamedTuple):
-    """The times of the ranks of each place, in seconds."""
+    """The seconds that ranks of each place of a pipeline need for each kind of turn and message."""
 
     begin: F64  # [P] before the first pass
     forward: F64  # [P, V] of each forward
     backward: F64  # [P, V] of each backward but the last
     last: F64  # [P, V] of the backward of the last microbatch
     left: F64  # [2, P] until a message to the place after, or before, has left
-    there: F64  # [2, P] from then until it is delivered
+    delivered: F64  # [2, P] from then until it is delivered
     weights: F64  # [P, V] since the step began, until those that a stage uses first are gathered
     arrive: F64  # [P, V, A] from the beginning of the last backward until gradients are to be reduced
     reduce: F64  # [P, V, A] of each reduction of gradients
@@ -192,7 +69,10 @@ def _chart_graph(order: str, places: int, virtual: int, microbatches: int, waits
 
 @dataclass(slots=True)
 class _ChartBuilder:
-    """The builder of a pipeline's task graph; each message is two tasks: its sending and its delivery."""
+    """The builder of the task graph of a pipeline, from which the least time of a step follows.
+
+    Each message is two tasks: its sending and its delivery.
+    """
 
     stages: Sequence[tuple[int, ...]]  # [P] stages of each place
     microbatches: int
@@ -204,12 +84,12 @@ class _ChartBuilder:
 
     def __post_init__(self) -> None:
         of_place, of_stage = len(self.stages), sum(map(len, self.stages))
-        sizes = (of_place, *[of_stage] * 3, *[2 * of_place] * 2, of_stage, *[of_stage * AXES] * 2, of_place)
+        sizes = (of_place, *[of_stage] * 3, *[2 * of_place] * 2, of_stage, *[of_stage * COPY_KINDS] * 2, of_place)
         self.first = dict(zip(PipelineTimes._fields, np.cumsum([0, *sizes]).tolist()[:-1], strict=True))
 
     def place(self, place: int, own: Sequence[Turn]) -> None:
         """Add the turns of one place, in their order."""
-        last, held, sent, reduces = self._task("begin", place), list[int](), list[int](), [list[int]()] * AXES
+        last, held, sent, reduces = self._task("begin", place), list[int](), list[int](), [list[int]()] * COPY_KINDS
         for turn in own:
             if turn.what.startswith(SEND):
                 message = self._sent(turn)
@@ -252,8 +132,8 @@ class _ChartBuilder:
         """
         found = []
         for axis, earlier in enumerate(reduces):
-            arrived = self._task("arrive", at * AXES + axis, before, *self._needed(turn))
-            found.append([self._task("reduce", at * AXES + axis, arrived, *earlier)])
+            arrived = self._task("arrive", at * COPY_KINDS + axis, before, *self._needed(turn))
+            found.append([self._task("reduce", at * COPY_KINDS + axis, arrived, *earlier)])
         return found
 
     def _needed(self, turn: Turn) -> list[int]:
@@ -273,7 +153,7 @@ class _ChartBuilder:
             sender = received.stage + (1 if back else -1)
             src = next(place for place, own in enumerate(self.stages) if sender in own)
             self.messages[received] = self._task("left", back * len(self.stages) + src)
-            self._task("there", back * len(self.stages) + src, self.messages[received])
+            self._task("delivered", back * len(self.stages) + src, self.messages[received])
         return self.messages[received]
 
     def _task(self, kind: str, at: int, *after: int) -> int:
@@ -299,22 +179,22 @@ class _ChartBuilder:
 def chart_s(paths: MegatronPaths, outline: Outline, least: LeastTimes) -> float:
     """Return the lower bound of a step from its pipeline graph, in seconds; 0 if the graph is too large."""
     plan = outline.plan
-    if 2 * plan.stages * plan.passes > MOST:
+    if 2 * plan.stages * plan.passes > MOST_TURNS:
         return 0.0
     try:
-        times = _times(paths, outline, least)
+        times = _pipeline_times(paths, outline, least)
         return pipeline_end_s(times, plan.pipeline, plan.passes, waits=outline.waits) * (1 - ROUNDED)
     except InputError:  # longer than the clock counts
         return 0.0
 
 
-def _times(paths: MegatronPaths, outline: Outline, least: LeastTimes) -> PipelineTimes:
+def _pipeline_times(paths: MegatronPaths, outline: Outline, least: LeastTimes) -> PipelineTimes:
     """Return the times of a plan's chart."""
     spans, plan = outline.spans(least), outline.plan
     ends = np.array(outline.ends_s(least))
     ways = np.zeros((2, plan.pp, 2)) if plan.pp == 1 else outline.messages(least)
     shape = (plan.pp, plan.vp)
-    weights, moved, arrive, reduce = (np.zeros((*shape, *more)) for more in ((), (), (AXES,), (AXES,)))
+    weights, moved, arrive, reduce = (np.zeros((*shape, *more)) for more in ((), (), (COPY_KINDS,), (COPY_KINDS,)))
     if paths.stack.overlaps_gradients:
         for place in range(plan.pp):
             of = [paths.overlapped(plan, int(stage)) for stage in outline.cut.stages[place]]
@@ -323,10 +203,10 @@ def _times(paths: MegatronPaths, outline: Outline, least: LeastTimes) -> Pipelin
             for v, asides in enumerate(of):
                 for a, each in enumerate(asides):
                     arrive[place, v, a] = _arrives_s(paths, plan, each, least, place)
-                    reduce[place, v, a] = 0.0 if each.reduce is None else least.collective(place, each.reduce).there_s
+                    reduce[place, v, a] = 0.0 if each.reduce is None else least.collective(place, each.reduce).delivered_s
     passes = spans[..., 0], spans[..., 2], spans[..., 2] + moved
-    left, there = ways[..., 0], np.maximum(0.0, ways[..., 1] - ways[..., 0])
-    return PipelineTimes(ends[:, 0], *passes, left, there, weights, arrive, reduce, ends[:, 2])
+    left, delivered = ways[..., 0], np.maximum(0.0, ways[..., 1] - ways[..., 0])
+    return PipelineTimes(ends[:, 0], *passes, left, delivered, weights, arrive, reduce, ends[:, 2])
 
 
 def _arrives_s(paths: MegatronPaths, plan: Plan, aside: OverlappedRequests, least: LeastTimes, place: int) -> float:
@@ -343,7 +223,7 @@ def _gathered(of_stages: Sequence[Sequence[OverlappedRequests]], least: LeastTim
         for each in asides:
             cleared += each.cleared_s
             if each.gather is not None:
-                taken_s = least.collective(place, each.gather).there_s
+                taken_s = least.collective(place, each.gather).delivered_s
                 there[each.axis] = max(there.get(each.axis, 0.0), cleared) + taken_s
         found.append(max((there[each.axis] for each in asides if each.gather is not None), default=0.0))
     return found

@@ -1,4 +1,4 @@
-"""The recorded events of one rank (its notes), in a form that can be sent, and the trace made of all ranks' notes."""
+"""The recorded events of one rank, in a form that can be sent, and the trace made of those of all ranks."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -14,7 +14,7 @@ from emu.trace.trace import PARTS, Events, Group, Trace, typed_events
 
 
 class EventRow(NamedTuple):
-    """One event, in the order of the columns of `Events`."""
+    """One event of a rank as a tuple, with the fields that the columns of `Events` have, in their order."""
 
     step: int
     kind: int
@@ -40,12 +40,12 @@ Splits = tuple[tuple[int, ...], int]
 EVEN: Splits = ((), 1)
 
 
-def splits_of(call: RankRequest) -> Splits:
+def splits_of(request: RankRequest) -> Splits:
     """Return the split sizes of a request; `EVEN` if its blocks have equal sizes by definition."""
-    if call.operation not in OPERATIONS or call.operation in ROUTED:  # all blocks of tokens have one size
+    if request.operation not in OPERATIONS or request.operation in ROUTED:  # all blocks of tokens have one size
         return EVEN
-    blocks, in_size = _input(call.operation, len(call.group.ranks), call.root, call.rank)
-    known = dict(zip(call.known.block.tolist(), call.known.elements.tolist(), strict=True))
+    blocks, in_size = _input(request.operation, len(request.group.ranks), request.root, request.rank)
+    known = dict(zip(request.known.block.tolist(), request.known.elements.tolist(), strict=True))
     return tuple(map(known.__getitem__, blocks)), in_size
 
 
@@ -63,8 +63,12 @@ def _input(name: str, n: int, root: int, rank: int) -> tuple[tuple[int, ...], in
     return tuple(of.input_blocks(rank).tolist()), of.blocks_in_size
 
 
-class Notes(NamedTuple):
-    """The recorded events of one rank, in a form that travels between processes."""
+class RecordedEvents(NamedTuple):
+    """The recorded events of one rank, in a form that travels between processes.
+
+    `waits` and `splits` belong to the rows of the same index; `lines` are the lines of the user's program that made the
+    requests.
+    """
 
     rows: tuple[EventRow, ...]
     waits: tuple[tuple[int, ...], ...]
@@ -73,8 +77,8 @@ class Notes(NamedTuple):
     peak_by_part: tuple[int, ...]
     lines: Lines  # the line of the user's program of each request
 
-    def of_step(self, step: int) -> "Notes":
-        """Return the notes of one step only, numbered as step 1; step 0: all events, if no step has ended."""
+    def of_step(self, step: int) -> "RecordedEvents":
+        """Return the events of one step only, numbered as step 1; step 0: all events, if no step has ended."""
         kept = {seq: new for new, seq in enumerate(seq for seq, row in enumerate(self.rows) if row.step == step)}
         return self._replace(
             rows=tuple(self.rows[seq]._replace(step=1) for seq in kept),
@@ -83,8 +87,8 @@ class Notes(NamedTuple):
             lines={kept[seq]: line for seq, line in self.lines.items() if seq in kept},
         )
 
-    def events(self) -> Events:
-        """Return the rows as columns."""
+    def columns(self) -> Events:
+        """Return the recorded events as columns, one row an event."""
         columns = list(zip(*self.rows, strict=True)) or [()] * len(EventRow._fields)
         for ragged in (self.waits, self.splits):
             columns += [tuple(np.cumsum([0, *map(len, ragged)])), tuple(each for several in ragged for each in several)]
@@ -92,30 +96,31 @@ class Notes(NamedTuple):
 
 
 def merge(
-    notes: Sequence[Notes],
+    events_of: Sequence[RecordedEvents],
     meta: Sequence[tuple[str, str]] = (),
     ranks: Sequence[tuple[int, Sequence[Members]]] | None = None,
 ) -> Trace:
     """Return the trace of all ranks; ranks with equal events share a role.
 
     Args:
-        notes: The notes of ranks.
+        events_of: The events of ranks.
         meta: The trace's meta.
-        ranks: For each rank the index of the notes that hold for it, and its own groups, in the order of those of the notes;
-            None: the notes are those of all ranks, in rank order.
+        ranks: For each rank the index of the events that hold for it, and its own groups, in the order of those of the events;
+            None: the events are those of all ranks, in rank order.
     """
-    placed = [(i, n.groups) for i, n in enumerate(notes)] if ranks is None else ranks
+    placed = [(i, n.groups) for i, n in enumerate(events_of)] if ranks is None else ranks
     roles: dict[tuple[object, ...], int] = {}
-    role_of = [roles.setdefault((n.rows, n.waits, n.splits), len(roles)) for n in notes]
-    first = [notes[role_of.index(role)] for role in range(len(roles))]
+    role_of = [roles.setdefault((n.rows, n.waits, n.splits), len(roles)) for n in events_of]
+    first = [events_of[role_of.index(role)] for role in range(len(roles))]
     peaks = [
-        max((n.peak_by_part for n, r in zip(notes, role_of, strict=True) if r == role), key=sum) for role in range(len(roles))
+        max((n.peak_by_part for n, r in zip(events_of, role_of, strict=True) if r == role), key=sum)
+        for role in range(len(roles))
     ]
     keys: dict[tuple[str, tuple[int, ...]], int] = {}
     group_of = tuple(tuple(keys.setdefault(g[:2], len(keys)) for g in groups) for _, groups in placed)
     axis_of = {g[:2]: g.axis for _, groups in placed for g in groups}
     return Trace(
-        tuple(n.events() for n in first),
+        tuple(n.columns() for n in first),
         column([role_of[i] for i, _ in placed], np.int32),
         tuple(Group(axis_of[key], key[1]) for key in keys),
         group_of,

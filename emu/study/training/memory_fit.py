@@ -9,7 +9,7 @@ from emu.errors import InputError
 from emu.model.generate.generate import memory_by_part
 from emu.model.model import Model
 from emu.model.plan.plan import Plan, divisors
-from emu.model.plan.plan_checks import check_fits, check_runs
+from emu.model.plan.plan_checks import check_fits_model, check_runs
 from emu.model.plan.plan_text import spell
 from emu.model.stack.stack import Stack
 from emu.trace.device.device import Device
@@ -19,7 +19,7 @@ _TIMES = (1, 2, 4, 8, 16, 32, 64)  # what tp and pp may be multiplied by
 _SHARDING = ("ddp", "zero1", "fsdp")  # each keeps less on a rank than the one before
 
 
-def check_room(model: Model, plan: Plan, stack: Stack, device: Device, most_ranks: int) -> dict[str, int]:
+def fitting_memory(model: Model, plan: Plan, stack: Stack, device: Device, most_ranks: int) -> dict[str, int]:
     """Return the bytes of a rank by part; refuse a plan that needs more bytes than the device has.
 
     Args:
@@ -38,18 +38,23 @@ def check_room(model: Model, plan: Plan, stack: Stack, device: Device, most_rank
         return memory
     raise InputError(
         f"plan: {model.name} by {spell(plan)} takes {format_size(needed)} of a rank's memory, {format_size(needed - has)} more "
-        f"than the {format_size(has)} of the {device.name}: {parts_text(memory)}; {_mend(model, plan, stack, has, most_ranks)}"
+        f"than the {format_size(has)} of the {device.name}: {parts_text(memory)}; "
+        f"{_proposal_text(model, plan, stack, has, most_ranks)}"
     )
 
 
 def parts_text(memory: Mapping[str, int]) -> str:
-    """Return the parts of a rank's memory in words, the largest first; `memory` has the bytes of each part."""
+    """Return the contents of a rank's memory as text, the largest first, such as `weights 12 GiB, activations 3 GiB`.
+
+    Args:
+        memory: The bytes of each content, such as `weights`.
+    """
     largest_first = sorted(memory.items(), key=lambda part: -part[1])
     return ", ".join(f"{name.replace('_', ' ')} {format_size(size)}" for name, size in largest_first)
 
 
-def _mend(model: Model, plan: Plan, stack: Stack, has: int, most_ranks: int) -> str:
-    """Return the words of an error that propose the nearest plan that fits.
+def _proposal_text(model: Model, plan: Plan, stack: Stack, has: int, most_ranks: int) -> str:
+    """Return the phrase of an error that proposes the nearest plan that fits the memory.
 
     Args:
         model: The model.
@@ -73,10 +78,10 @@ def nearest_plan(model: Model, plan: Plan, stack: Stack, has: int, most_ranks: i
     Changes are a smaller microbatch, states sharded further, sequence parallelism, more tp, more pp, and full recomputation,
     in this order. More tp or pp takes ranks from dp, where that divides, or takes more ranks.
     """
-    for _, _, values in sorted(_near(plan, most_ranks), key=lambda near: near[:2]):
+    for _, _, values in sorted(_smaller_plans(plan, most_ranks), key=lambda found: found[:2]):
         try:
             found = replace(plan, **values)
-            check_fits(found, model, stack)
+            check_fits_model(found, model, stack)
             check_runs(found, model, stack)
         except InputError:
             continue
@@ -85,13 +90,13 @@ def nearest_plan(model: Model, plan: Plan, stack: Stack, has: int, most_ranks: i
     return None
 
 
-def _near(plan: Plan, most_ranks: int) -> Iterator[tuple[int, int, Mapping[str, Any]]]:
+def _smaller_plans(plan: Plan, most_ranks: int) -> Iterator[tuple[int, int, Mapping[str, Any]]]:
     """Yield changes of a plan that need less memory: the number of changed settings, the ranks, and the new values."""
     smaller = sorted((d for d in divisors(plan.rank_batch) if d < plan.pass_batch), reverse=True)
-    sharding = _SHARDING[_SHARDING.index(plan.sharding) :]
-    every = product((plan.recompute, "full"), _TIMES, _TIMES, (plan.sp, True), sharding, (plan.microbatch, *smaller))
-    for recompute, pp, tp, sp, sharded, microbatch in every:
-        wanted = {"recompute": recompute, "pp": plan.pp * pp, "tp": plan.tp * tp, "sp": sp, "sharding": sharded}
+    shardings = _SHARDING[_SHARDING.index(plan.sharding) :]
+    every = product((plan.recompute, "full"), _TIMES, _TIMES, (plan.sp, True), shardings, (plan.microbatch, *smaller))
+    for recompute, pp, tp, sp, sharding, microbatch in every:
+        wanted = {"recompute": recompute, "pp": plan.pp * pp, "tp": plan.tp * tp, "sp": sp, "sharding": sharding}
         changed = {name: value for name, value in wanted.items() if value != getattr(plan, name)}
         changed |= {"microbatch": microbatch} if microbatch != plan.microbatch else {}
         ranks = plan.world * tp * pp

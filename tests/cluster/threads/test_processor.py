@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 import torch.distributed as dist
 
-from emu.cluster.threads import core
-from emu.cluster.threads.threads import Threads
+from emu.cluster.threads import processor
+from emu.cluster.threads.threads import ThreadRanks
 
 ALL = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
 pytestmark = pytest.mark.skipif(len(ALL) < 2, reason="threads cannot choose between processors here")
@@ -32,22 +32,22 @@ def where(rank, rounds=8):
 
 
 def test_ranks_share_a_processor_that_they_have_for_themselves(monkeypatch):
-    monkeypatch.setattr(core, "time", clocks(1.0))
-    last = {places[-1] for places in Threads(3).run(where)}
+    monkeypatch.setattr(processor, "time", clocks(1.0))
+    last = {places[-1] for places in ThreadRanks(3).run(where)}
     assert len(last) == 1
     assert len(*last) == 1
     assert os.sched_getaffinity(0) == ALL
 
 
 def test_ranks_that_had_to_wait_for_their_processor_may_go_to_any(monkeypatch):
-    monkeypatch.setattr(core, "time", clocks(*[1.0] * 6, 0.5))
-    of_first = Threads(3).run(where)[0]
+    monkeypatch.setattr(processor, "time", clocks(*[1.0] * 6, 0.5))
+    of_first = ThreadRanks(3).run(where)[0]
     assert len(of_first[0]) == 1
     assert of_first[-1] == ALL
 
 
 def test_what_a_rank_forks_may_run_beside_the_ranks(monkeypatch):
-    monkeypatch.setattr(core, "time", clocks(1.0))
+    monkeypatch.setattr(processor, "time", clocks(1.0))
 
     def program(rank):
         here = where(rank)[-1]
@@ -60,7 +60,7 @@ def test_what_a_rank_forks_may_run_beside_the_ranks(monkeypatch):
         with os.fdopen(reads, "rb") as found:
             return here, set(found.read())
 
-    for here, childs in Threads(2).run(program):
+    for here, childs in ThreadRanks(2).run(program):
         assert len(here) == 1
         assert childs == ALL
 
@@ -78,8 +78,8 @@ def processors_of_command():
 
 @pytest.mark.parametrize("start", [processors_of_spawned, processors_of_command])
 def test_what_a_rank_starts_anew_may_run_beside_the_ranks_which_stay(monkeypatch, start):
-    monkeypatch.setattr(core, "time", clocks(1.0))
-    for before, found, after in Threads(2).run(lambda rank: (where(rank)[-1], start(), set(os.sched_getaffinity(0)))):
+    monkeypatch.setattr(processor, "time", clocks(1.0))
+    for before, found, after in ThreadRanks(2).run(lambda rank: (where(rank)[-1], start(), set(os.sched_getaffinity(0)))):
         assert len(before) == 1
         assert found == ALL
         assert after == before

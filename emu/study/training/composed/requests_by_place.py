@@ -7,12 +7,13 @@ collective, or a send and its receive, as the representatives see it.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
 from emu.arrays import I64, Bool, column
 from emu.collective.algorithm import Request
-from emu.equivalence import Orbits, components, turns
+from emu.equivalence import Orbits, components, occurrence_numbers
 from emu.errors import must_be
 from emu.study.training.composed.representatives import Representatives
 from emu.trace.matching.matcher import members_of_calls
@@ -22,9 +23,21 @@ from emu.trace.trace import PARTS, Group, Kind, Trace
 CHOOSING = 64  # groups of an axis, up to which each has a choice of its own
 
 
+class RequestKind(NamedTuple):
+    """The key of requests that follow one another: where they go."""
+
+    axis: int
+    place: int  # the first of the places that ask together
+    source: int  # the place that sends the message; -1: a collective
+    target: int  # the place that receives it; -1: a collective; below that: the next but so many in a ring
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class DistinctRequest:
-    """One of the distinct requests of a step, with all groups of its axis that make it at one time."""
+    """One of the distinct requests of a step, with all groups of its axis that make it at one time.
+
+    `choosing` are the groups for which an algorithm is chosen: all of them, or one that stands for all.
+    """
 
     axis: int
     axis_name: str
@@ -36,7 +49,7 @@ class DistinctRequest:
     splits: tuple[int, ...]  # elements of each block that a member gives; (): an even cut
     ranks: I64  # [groups, members]
     choosing: I64  # [.., members] the groups for which an algorithm is chosen: each, or one for all
-    kind: tuple[int, ...]  # equal if one follows another: axis, first place with such groups, source and target place
+    kind: RequestKind  # equal if one follows another
 
     def of_group(self, number: int) -> Request:
         """Return the request of one of the groups in `choosing`; it has the number of groups for which the choice counts."""
@@ -47,7 +60,7 @@ class DistinctRequest:
 
 @dataclass(frozen=True, eq=False)
 class PlaceRequests:
-    """The requests of a step as its representatives make them: one rank for each place of the pipeline."""
+    """The requests of a step as its representatives make them: one rank for each of P places of the pipeline."""
 
     trace: Trace  # of P ranks, one a place
     event: I64  # [C] among the events of all these ranks, rank after rank
@@ -56,7 +69,7 @@ class PlaceRequests:
     request_of_call: I64  # [M] which of the distinct requests each call is for
     requests: tuple[DistinctRequest, ...]  # [Q] the distinct requests
     representatives: Representatives
-    times: I64  # [Q] how often each of the distinct requests is made
+    counts: I64  # [Q] how often each of the distinct requests is made
     axis_of_group: tuple[int, ...]  # the number of the axis of each group of the trace
     first_event: I64  # [P + 1] the first event of each place among those of all places, and at last the number of events
     place_of_event: I64  # [X] the place of each event of all places
@@ -64,28 +77,28 @@ class PlaceRequests:
     @cached_property
     def turn_in_place(self) -> I64:
         """[N] the position of each rank among the ranks of its place."""
-        return turns(self.representatives.place_of_rank)
+        return occurrence_numbers(self.representatives.place_of_rank)
 
     def members(self, number: int, place: int) -> tuple[int, ...]:
-        """Return the ranks of a group that a group of the representatives' trace stands for, at a given place.
+        """Return the real ranks of a group, at one place, for which a group of the representatives stands.
 
         Args:
             number: The number of the group in the trace of the representatives.
-            place: The place.
+            place: The place of the pipeline.
         """
         first = int((self.representatives.place_of_rank == place).argmax())
         groups = self.representatives.axes[self.axis_of_group[number]].ranks
         return tuple(groups[(groups == first).any(axis=1).argmax()].tolist())
 
 
-def place_requests(representatives: Representatives) -> PlaceRequests:
+def requests_by_place(representatives: Representatives) -> PlaceRequests:
     """Return the requests of the representatives of all places.
 
     Raises:
         InputError: Some place lacks a request that its group makes, or a message goes between two ranks of one place.
     """
     places = [representatives.place_of_rank[axis.ranks] for axis in representatives.axes]
-    meets = [_together(of_axis, len(representatives.events)) for of_axis in places]
+    meets = [_first_of_meeting_places(of_axis, len(representatives.events)) for of_axis in places]
     asked, trace = role_requests(representatives.events, representatives.dtype), _trace(representatives, meets)
     each, ends = _columns(representatives, asked, places, meets)
     _check_rings(representatives, ends)
@@ -95,23 +108,23 @@ def place_requests(representatives: Representatives) -> PlaceRequests:
     first[call[::-1]] = np.arange(len(call))[::-1]
     axis, together, src, dst = ends
     what = together, axis, src, dst, each.name, each.dtype, each.root, each.size_bytes, each.elements, number
-    request, one, _ = Orbits.equal(*(c[first] for c in what))
+    request, one, _ = Orbits.by_value(*(c[first] for c in what))
     at = first[one]
     examples = zip(ends[:, at].T.tolist(), zip(*each.take(at), strict=True), number[at].tolist(), strict=True)
     different = (
         _distinct(representatives, meets, asked.names, kind, RequestColumns(*own), splits[i]) for kind, own, i in examples
     )
-    times = np.bincount(request, minlength=len(at))
+    counts = np.bincount(request, minlength=len(at))
     axis_of_group = tuple(i for i, of in enumerate(meets) for _ in np.unique(of))
     sizes = [len(events) for events in trace.events]
     of_events = np.cumsum([0, *sizes]).astype(np.int64), np.repeat(np.arange(len(sizes)), sizes)
     asks = each.row, each.kind == Kind.SEND, call, request, tuple(different)
-    return PlaceRequests(trace, *asks, representatives, times, axis_of_group, *of_events)
+    return PlaceRequests(trace, *asks, representatives, counts, axis_of_group, *of_events)
 
 
-def _together(places: I64, n_places: int) -> I64:
-    """Return [P] the first of the places that share groups on an axis, given the places [groups, members] of its groups."""
-    together = Orbits.equal(components(n_places, np.repeat(places[:, 0], places.shape[1]), places))
+def _first_of_meeting_places(places: I64, n_places: int) -> I64:
+    """Return [P] for each place of the pipeline the first place with which its ranks share groups of an axis."""
+    together = Orbits.by_value(components(n_places, np.repeat(places[:, 0], places.shape[1]), places))
     return together.first[together.number]
 
 
@@ -139,7 +152,7 @@ def _trace(representatives: Representatives, meets: Sequence[I64]) -> Trace:
 def _columns(
     representatives: Representatives, asked: RoleRequests, places: Sequence[I64], meets: Sequence[I64]
 ) -> tuple[RequestColumns, I64]:
-    """Return the requests of all places, place after place, and where each of them goes.
+    """Return the requests of all places, place after place, and the place to which each message goes.
 
     Rows are those of all events, messages have the name -1 and no root, and collectives no tag.
 
@@ -182,14 +195,14 @@ def _splits(asked: RoleRequests, n_splits: I64) -> tuple[list[tuple[int, ...]], 
 
 
 def _peers(axis: I64, root: I64, place: int, places: Sequence[I64]) -> I64:
-    """Return the place of the member that each request of a place names by its number in the group."""
+    """Return the place of the member that each request of a place names as its peer or root."""
     groups = [each[(each == place).any(axis=1).argmax()] for each in places]
     of = np.cumsum([0, *map(len, groups)])
     return np.asarray(np.concatenate([axis[:0], *groups])[of[axis] + root])
 
 
 def _check_rings(representatives: Representatives, ends: I64) -> None:
-    """Check that messages between ranks of one place form a ring; `ends` is that of `_columns`."""
+    """Check that messages between ranks of one place go round a ring of them."""
     axis, _, src, dst = ends
     within = np.flatnonzero((src >= 0) & (src == dst))
     if len(within):
@@ -213,7 +226,9 @@ def _calls(trace: Trace, asked: RoleRequests, meets: Sequence[I64], each: Reques
     """
     axis, _, src, dst = ends
     peer = np.where((dst < 0) | (each.kind == Kind.RECV), src, dst)
-    member = np.array([turns(of_axis) for of_axis in meets], dtype=np.int64).reshape(len(meets), -1 if meets else 1)[axis, peer]
+    member = np.array([occurrence_numbers(of_axis) for of_axis in meets], dtype=np.int64).reshape(
+        len(meets), -1 if meets else 1
+    )[axis, peer]
     far = np.maximum(-1 - dst, 0)  # messages of a ring that go equally far have tags of their own
     roots, tags = np.where(src >= 0, member, each.root), each.tag - far * (1 + each.tag.max(initial=0))
     sizes = np.cumsum([len(own.row) for own in asked.roles])[:-1]
@@ -259,7 +274,7 @@ def _distinct(
     said = MESSAGE if src >= 0 else names[int(one.name)], names[int(one.dtype)]
     amounts = int(one.root), int(one.size_bytes), int(one.elements)
     name = representatives.axes[axis].name
-    return DistinctRequest(axis, name, *said, *amounts, splits, ranks, choosing(ranks, every), tuple(kind))
+    return DistinctRequest(axis, name, *said, *amounts, splits, ranks, choosing(ranks, every), RequestKind(*kind))
 
 
 def choosing(ranks: I64, every: I64) -> I64:

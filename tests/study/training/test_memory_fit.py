@@ -8,11 +8,11 @@ import pytest
 from emu.errors import InputError
 from emu.model.generate.generate import memory_by_part
 from emu.model.model import MODELS
-from emu.model.plan.plan_checks import check_fits
+from emu.model.plan.plan_checks import check_fits_model
 from emu.model.plan.plan_text import parse_plan, spell
 from emu.model.stack.software import MEGATRON
 from emu.model.stack.stack import Stack
-from emu.study.training.room import check_room, nearest_plan
+from emu.study.training.memory_fit import fitting_memory, nearest_plan
 from emu.units import format_size
 from launch.data.devices import find_device
 
@@ -41,7 +41,7 @@ def test_the_plan_that_is_named_instead_fits_and_with_fewer_changes_none_does(na
     model, plan = MODELS.find(name), parse_plan(text, global_batch=batch, seq=8192)
     found = nearest_plan(model, plan, STACK, H100.memory_bytes, npus)
     assert spell(found) == wanted
-    check_fits(found, model)
+    check_fits_model(found, model)
     assert found.world <= npus
     assert (found.global_batch, found.seq) == (plan.global_batch, plan.seq)
     assert needed(model, found) <= H100.memory_bytes < needed(model, plan)
@@ -67,24 +67,24 @@ def test_a_refusal_says_how_much_is_missing_where_it_is_and_what_fits():
     )
     assert told[0].startswith("activations")  # of the logits, and of the loss in float32
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
-        check_room(model, plan, STACK, H100, 64)
+        fitting_memory(model, plan, STACK, H100, 64)
 
 
 def test_more_ranks_are_named_where_no_plan_of_as_many_fits():
     model, plan = MODELS.find("llama3-70b"), parse_plan("tp=8", global_batch=8, seq=2048)
     with pytest.raises(InputError, match=r"; the nearest that fits on 32 ranks is tp=8,pp=4, which takes \S+ GiB$"):
-        check_room(model, plan, STACK, H100, 32)
+        fitting_memory(model, plan, STACK, H100, 32)
     with pytest.raises(
         InputError, match="; no plan near it on 8 ranks fits: take a larger topology, or another global batch or"
     ):
-        check_room(model, plan, STACK, H100, 8)
+        fitting_memory(model, plan, STACK, H100, 8)
 
 
 def test_what_fits_is_let_through_with_its_parts_and_so_is_all_where_the_memory_is_not_known():
     model, plan = MODELS.find("llama3-8b"), parse_plan("tp=8,sp,dp=8,microbatch=1", global_batch=64, seq=8192)
-    assert check_room(model, plan, STACK, H100, 64) == memory_by_part(model, plan, STACK)
+    assert fitting_memory(model, plan, STACK, H100, 64) == memory_by_part(model, plan, STACK)
     large = replace(plan, tp=1, sp=False)
-    assert check_room(model, large, STACK, replace(H100, memory_bytes=0), 64) == memory_by_part(model, large, STACK)
+    assert fitting_memory(model, large, STACK, replace(H100, memory_bytes=0), 64) == memory_by_part(model, large, STACK)
 
 
 def test_the_plan_that_is_named_is_one_that_the_software_has() -> None:

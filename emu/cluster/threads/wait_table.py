@@ -19,16 +19,16 @@ from emu.cluster.threads.baton import Baton
 from emu.errors import EmuError, RunError
 
 
-class Rests:
+class WaitTable:
     """The waiting strands of this process, and the first error of the run.
 
     Args:
         baton: The baton of the strands of this process.
-        beyond: The client of the coordinator, which reaches the other processes; None: all ranks are in this process.
+        coordinator: The client of the coordinator, which reaches the other processes; None: all ranks are in this process.
     """
 
-    def __init__(self, baton: Baton, beyond: CoordinatorClient | None) -> None:
-        self.baton, self.beyond = baton, beyond
+    def __init__(self, baton: Baton, coordinator: CoordinatorClient | None) -> None:
+        self.baton, self.coordinator = baton, coordinator
         self.alarm: Alarm | None = None  # wakes strands at times; None: the baton does
         self.lock = threading.RLock()  # over what a thread beside the strands changes: works, and who waits for them
         self.waits: dict[int, RequestWork | Wait] = {}  # by strand
@@ -42,17 +42,20 @@ class Rests:
     @property
     def has_other_wakers(self) -> bool:
         """True if a coordinator or an alarm can still wake a strand or report a deadlock."""
-        return self.beyond is not None or (self.alarm is not None and self.alarm.is_set)
+        return self.coordinator is not None or (self.alarm is not None and self.alarm.is_set)
 
     def now(self) -> float:
-        """Return the time in seconds by which strands rest: that of the baton, or of this host's clock with a pace."""
+        """Return the time in seconds by which strands rest.
+
+        It is that of the baton's clock, or in a paced run that of this host's clock.
+        """
         return self.baton.now_s if self.alarm is None else time.monotonic()
 
     def after(self, seconds: float) -> float:
-        """Return the time after a number of seconds from now."""
+        """Return the time, by the clock of `now`, a number of seconds from now."""
         return self.baton.after(seconds) if self.alarm is None else time.monotonic() + seconds
 
-    def rest(self, strand: int, what: RequestWork | Wait, until_s: float | None = None) -> bool:
+    def park(self, strand: int, what: RequestWork | Wait, until_s: float | None = None) -> bool:
         """Let other strands run until this strand is woken, until a time, or until the run has failed.
 
         Args:
@@ -70,7 +73,7 @@ class Rests:
             self._waiting[what.key].append(strand)
             if until_s is not None:
                 self._timed.add(strand)
-        self._tell_beyond(self.baton.rank_of(strand))
+        self._tell_coordinator(self.baton.rank_of(strand))
         try:
             self._hand_on(strand, what, until_s)
         except BaseException:  # also from outside, where the run is to end: a strand that leaves waits for nothing
@@ -84,21 +87,21 @@ class Rests:
         """Hand the baton on, and return when the strand has it again."""
         with self.end_on_error():
             if self.alarm is None or until_s is None:
-                self.baton.rest(strand, until_s)
+                self.baton.hand_on_and_wait(strand, until_s)
             else:
                 call = self.alarm.at(until_s, partial(self.wake, what.key))
-                self.baton.rest(strand)
+                self.baton.hand_on_and_wait(strand)
                 self.alarm.forget(call)
         self._resume()
 
-    def _tell_beyond(self, rank: int) -> None:
-        """Report to the coordinator what a rank waits for, if all strands of the rank wait without a time limit."""
-        if self.beyond is None:
+    def _tell_coordinator(self, rank: int) -> None:
+        """Report to the coordinator the request for which a rank waits, if all its strands wait without a time limit."""
+        if self.coordinator is None:
             return
         with self.lock:
             strands = self.baton.strands(rank)
             if self._timed.isdisjoint(strands) and self.waits.keys() >= set(strands):
-                self.beyond.wait(rank, [self.waits[each] for each in strands])
+                self.coordinator.wait(rank, [self.waits[each] for each in strands])
 
     def _forget(self, strand: int) -> bool:
         """End the wait of a strand, and return whether it was waiting."""
@@ -148,7 +151,7 @@ class Rests:
             self._forget(strand)
             self.baton.wake(strand)
 
-    def fail(self, rank: int, error: BaseException) -> None:
+    def fail_rank(self, rank: int, error: BaseException) -> None:
         """Store the first error of the run, and wake every strand so that it ends."""
         with self.lock:
             new = job_error(rank, error)
@@ -156,8 +159,8 @@ class Rests:
                 if isinstance(new, RankExit):
                     new.others = self.story() or getattr(self.failure, "others", "")
                 self.failure = new
-                if self.beyond is not None:
-                    self.beyond.fail(self.failure)
+                if self.coordinator is not None:
+                    self.coordinator.fail(self.failure)
             self.wake_all()
 
     def explain(self, rank: int, error: BaseException) -> None:
@@ -170,10 +173,10 @@ class Rests:
         failure = self.failure
         if isinstance(failure, EmuError) and error in (failure, failure.__cause__):
             failure.lines = tuple(traceback_of(error))
-            if self.beyond is not None:
-                self.beyond.explain(rank, failure.lines)
+            if self.coordinator is not None:
+                self.coordinator.explain(rank, failure.lines)
 
-    def stop(self, error: BaseException) -> None:
+    def fail_from_outside(self, error: BaseException) -> None:
         """End every strand where it waits, because the job has failed in another process.
 
         Args:
@@ -192,16 +195,16 @@ class Rests:
         try:
             yield
         except BaseException as error:
-            self.abandon(error)
+            self.give_up(error)
             raise
 
-    def abandon(self, error: BaseException) -> None:
+    def give_up(self, error: BaseException) -> None:
         """End the run at once, because the cluster itself has failed."""
         if self.failure is None:
             self.failure = error
         elif self.failure is not error:
             self.failure.add_note(f"after that, in the cluster itself: {type(error).__name__}: {error}")
-        self.baton.abandon()
+        self.baton.release_all()
 
     def give_way(self, strand: int) -> None:
         """Let the other ready strands run first, then continue."""
@@ -217,11 +220,11 @@ class Rests:
             turn: The argument of `Baton.step_out`.
             awaits: The argument of `Baton.step_out`.
         """
-        strand.is_free = True  # before another has the baton
+        strand.is_outside = True  # before another has the baton
         with self.end_on_error():
-            strand.is_free = self.baton.step_out(strand.number, turn, awaits=awaits)
+            strand.is_outside = self.baton.step_out(strand.number, turn, awaits=awaits)
 
-    def let_run(self, strand: Strand, turn: int) -> None:
+    def take_baton_from(self, strand: Strand, turn: int) -> None:
         """Take the baton from a strand that is blocked in native code, so that other strands can run.
 
         Native code cannot hand the baton on. Once that code has returned, and before the strand's thread runs more Python, the
@@ -242,11 +245,11 @@ class Rests:
     def _come_back(self, strand: Strand) -> None:
         """Wait for the baton if it was taken from this thread's strand while the strand was blocked."""
         with self.baton.lock:
-            is_free = strand.is_free
-        if is_free:
+            is_outside = strand.is_outside
+        if is_outside:
             self._back.add(strand.number)
             self.step_in(strand)
-            strand.is_free = False
+            strand.is_outside = False
             self._back.discard(strand.number)
 
     def step_in(self, strand: Strand, *, is_last: bool = False) -> None:
@@ -267,7 +270,7 @@ class Rests:
 
     def _resume(self) -> None:
         """Call `resumed` on the strand that has the baton again."""
-        if not self.baton.abandoned:  # else nobody has the baton, and what ranks share is as it was before them
+        if not self.baton.is_released:  # else nobody has the baton, and what ranks share is as it was before them
             self.resumed()
 
     def stopped(self) -> RunError:

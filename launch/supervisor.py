@@ -31,13 +31,13 @@ class TerminationSignal(KeyboardInterrupt):
 STOPPED: list[KeyboardInterrupt] = []  # the errors that end this command; later errors are consequences
 
 
-def listen() -> None:
+def install_signal_handlers() -> None:
     """Install the handlers by which Ctrl-C and SIGTERM end the command."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupt)
     signal.signal(signal.SIGTERM, _terminate)
     sys.unraisablehook = _raise_again
-    os.register_at_fork(before=_hold, after_in_parent=_let_come, after_in_child=_end_as_any_process)
+    os.register_at_fork(before=_block_signals, after_in_parent=_let_come, after_in_child=_end_as_any_process)
 
 
 def _raise_again(ignored: "sys.UnraisableHookArgs") -> None:
@@ -50,7 +50,7 @@ def _raise_again(ignored: "sys.UnraisableHookArgs") -> None:
 
 
 def _raise_stopped(number: int, frame: FrameType | None) -> None:
-    """Raise the error that ends the command."""
+    """Raise the error that ends the command after a signal such as SIGTERM."""
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     if isinstance(STOPPED[-1], TerminationSignal):
         signal.alarm(_LONGEST_S)
@@ -72,7 +72,7 @@ def _terminate(number: int, frame: FrameType | None) -> None:
     raise STOPPED[-1]
 
 
-def _hold() -> None:
+def _block_signals() -> None:
     """Block the signals that end a command until a fork is complete."""
     _held.before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
 
@@ -101,39 +101,42 @@ _GRACE_S = 5.0  # time for Ray to clean up
 _FAILED = 1  # exit code
 
 
-def keep() -> None:
+def run_in_child() -> None:
     """Continue in a child of this process, and keep this process to clean up after the child."""
     if sys.platform != "linux":
         return
-    words, (heard, hears) = os.memfd_create("last words"), os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    last_words_fd, (signals_read, signals_write) = os.memfd_create("last words"), os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.pthread_sigmask(signal.SIG_BLOCK, (*_SENT, signal.SIGCHLD))
     parent = os.getpid()
     with adopt_orphans():
         child = os.fork()
         if child:
-            os.close(hears)
-            _end(_status(child, heard), words)
-    os.close(heard)
+            os.close(signals_write)
+            _end_like_child(_status(child, signals_read), last_words_fd)
+    os.close(signals_read)
     end_with_parent(signal.SIGTERM)
-    _begin(words, hears)
+    _begin_reporting(last_words_fd, signals_write)
     if os.getppid() != parent:  # the parent was killed before this process asked for a signal
         sys.exit(128 + signal.SIGTERM)
 
 
-def _begin(words: int, hears: int) -> None:
-    """Start reporting signals to the parent: each one as it arrives, and a fatal one with its line of code.
+def _begin_reporting(last_words_fd: int, signals_write: int) -> None:
+    """Let this process, a child that has just begun, report signals to its parent.
+
+    Python writes the number of each signal to a pipe as it arrives. A fatal signal, such as a segmentation fault, is written to
+    a file with the line of code that ran.
 
     Args:
-        words: The descriptor of the file to which the fatal signal is written.
-        hears: The descriptor of the pipe to which each signal is written.
+        last_words_fd: The descriptor of the file for the fatal signal.
+        signals_write: The descriptor of the end of the pipe to which the numbers of signals are written.
     """
-    signal.set_wakeup_fd(hears, warn_on_full_buffer=False)
+    signal.set_wakeup_fd(signals_write, warn_on_full_buffer=False)
     # It is imported here, because its own imports would take time in the first process.
-    importlib.import_module("emu.cluster.rank_failure").write_last_words(words)
+    importlib.import_module("emu.cluster.rank_failure").write_last_words(last_words_fd)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (*_SENT, signal.SIGCHLD))
 
 
-def _status(child: int, heard: int) -> int:
+def _status(child: int, signals_read: int) -> int:
     """Wait until the child has ended while passing signals on to it, and return its exit status."""
     while True:
         came = signal.sigwaitinfo((*_SENT, signal.SIGCHLD))
@@ -141,9 +144,7 @@ def _status(child: int, heard: int) -> int:
             status = _reap(child)
             if status is not None:
                 return status
-        elif came.si_pid and not _has_come(
-            came.si_signo, heard
-        ):  # signals of a terminal have no sender and reach both processes
+        elif came.si_pid and not _has_come(came.si_signo, signals_read):  # a terminal's, without a sender, reach both processes
             with suppress(ProcessLookupError):
                 os.kill(child, came.si_signo)
 
@@ -157,20 +158,23 @@ def _reap(child: int) -> int | None:
     return found
 
 
-def _has_come(number: int, heard: int) -> bool:
+def _has_come(number: int, signals_read: int) -> bool:
     """Return whether the child has received a signal as well, so that it need not be passed on."""
     time.sleep(_TO_ALL_S)
     with suppress(BlockingIOError):
-        return number in os.read(heard, 4096)
+        return number in os.read(signals_read, 4096)
     return False
 
 
-def _end(status: int, words: int) -> None:
-    """End the processes that the child has left, then end this process in the same way as the child ended.
+def _end_like_child(status: int, last_words_fd: int) -> None:
+    """End the processes that the child has left, then end this process as the child ended.
+
+    If a signal ended the child, this process sends itself that signal. After a crash, such as a segmentation fault, it reports
+    the crash instead and exits with the code of a failure.
 
     Args:
         status: The exit status of the child, as `os.waitpid` gives it.
-        words: The descriptor of the file to which the child has written its fatal signal.
+        last_words_fd: The descriptor of the file to which the child has written its fatal signal.
     """
     with suppress(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
@@ -178,7 +182,7 @@ def _end(status: int, words: int) -> None:
         importlib.import_module("emu.cluster.child_processes").end_all(grace_s=_GRACE_S)
     code = os.waitstatus_to_exitcode(status)
     if code < 0 and -code in _DIED:
-        _report_death(signal.Signals(-code), words)
+        _report_death(signal.Signals(-code), last_words_fd)
         os._exit(_FAILED)
     if code < 0:
         signal.signal(-code, signal.SIG_DFL)
@@ -187,8 +191,8 @@ def _end(status: int, words: int) -> None:
     os._exit(code)
 
 
-def _report_death(number: signal.Signals, words: int) -> None:
+def _report_death(number: signal.Signals, last_words_fd: int) -> None:
     """Print the signal that ended the child, with its last words."""
     fatal = importlib.import_module("emu.cluster.rank_failure")
-    said = os.pread(words, os.fstat(words).st_size, 0).decode(errors="replace")
+    said = os.pread(last_words_fd, os.fstat(last_words_fd).st_size, 0).decode(errors="replace")
     print(f"emu: {fatal.own_death_in_words(number.name, said)}", file=sys.stderr, flush=True)  # noqa: T201 - as `click.echo`

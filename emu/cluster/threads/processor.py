@@ -19,17 +19,17 @@ from importlib import import_module
 
 import torch
 
-from emu.backend.rank.count import pause_counting
+from emu.backend.rank.operator_counter import pause_counting
 from emu.cluster.rank_state.rank_state import replace_attributes
 
 _posixsubprocess = import_module("_posixsubprocess") if os.name == "posix" else None
 _LOOK_S = 0.1  # how often it is asked whether the ranks have had the processor
-_HAD, _WAITED = 0.95, 0.8  # of the time since: keep to one, or let go of it
+_BIND_ABOVE, _UNBIND_BELOW = 0.95, 0.8  # share of the time since then for which the ranks had a processor
 _here = threading.local()  # its `own`: the processors that a thread was told to keep to, and before
 _NEW_OBJECTS = 200_000  # before the collector looks for cycles
 
 
-class Core:
+class Processor:
     """The processor to which the ranks of one run are bound; without effect if the system does not allow binding."""
 
     def __init__(self) -> None:
@@ -37,19 +37,19 @@ class Core:
         self._wanted = self._all
         self._looked = time.perf_counter(), time.process_time()
 
-    def turn(self) -> None:
+    def bind_thread(self) -> None:
         """Move the calling thread, which has just got the baton, to the processor of the ranks."""
         if len(self._all) < 2:
             return
         now = time.perf_counter()
         if now - self._looked[0] > _LOOK_S:
-            self._look(now, time.process_time())
+            self._choose_processors(now, time.process_time())
         if getattr(_here, "own", self._all) != self._wanted:
             _here.own, _here.before = self._wanted, self._all
             with suppress(OSError):  # the process may use other processors by now
                 os.sched_setaffinity(0, self._wanted)
 
-    def _look(self, now_s: float, spent_s: float) -> None:
+    def _choose_processors(self, now_s: float, spent_s: float) -> None:
         """Choose the processors for the next turns, by the share of time for which this process had to wait for one.
 
         Args:
@@ -57,9 +57,9 @@ class Core:
             spent_s: The processor time of this process.
         """
         share = (spent_s - self._looked[1]) / (now_s - self._looked[0])
-        if share < _WAITED:
+        if share < _UNBIND_BELOW:
             self._wanted = self._all
-        elif share > _HAD and self._wanted == self._all:
+        elif share > _BIND_ABOVE and self._wanted == self._all:
             self._wanted = frozenset({ctypes.CDLL(None).sched_getcpu()})
         self._looked = now_s, spent_s
 
@@ -78,11 +78,13 @@ def processor_release() -> Iterator[None]:
     A process gets the processors of the thread that starts it. So the thread may use all of them inside the context.
     """
     places = ((_posixsubprocess, "fork_exec"), (subprocess, "_fork_exec"))
-    with replace_attributes(*((place, name, _beside(getattr(place, name))) for place, name in places if hasattr(place, name))):
+    with replace_attributes(
+        *((place, name, _on_all_processors(getattr(place, name))) for place, name in places if hasattr(place, name))
+    ):
         yield
 
 
-def _beside(start: Callable[..., int]) -> Callable[..., int]:
+def _on_all_processors(start: Callable[..., int]) -> Callable[..., int]:
     """Return a version of a function that starts a process, in which the process runs on all processors."""
 
     def started(*given: object) -> int:

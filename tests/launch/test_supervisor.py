@@ -114,8 +114,8 @@ def test_a_rank_that_native_code_ends_is_told_with_its_line(command):
 
 ENDS = """
 import os, signal, sys, time
-from launch.keeper import keep
-keep()
+from launch.supervisor import run_in_child
+run_in_child()
 came = []
 signal.signal(signal.SIGTERM, lambda *_: came.append(1))
 print(os.getpid(), flush=True)

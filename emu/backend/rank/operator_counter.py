@@ -82,7 +82,10 @@ _FILLED = {"all_gather_copy_in": "all_gather_output"}  # operators of FSDP2, and
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """The rules by which an operator is counted, computed once for each operator."""
+    """The rules by which an operator is counted, computed once for each operator.
+
+    They say how its FLOPs are computed, which arguments it reads and writes, and whether it reads only a part of a table.
+    """
 
     name: str
     reported: bool
@@ -174,7 +177,7 @@ def _tensor_entry(tensor: Tensor) -> _TensorEntry:
     return tensor.dtype, min(tensor.nbytes, storage.nbytes()), storage._cdata  # an expanded tensor is read once
 
 
-class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class OperatorCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """A dispatch mode that calls `sink` for every operator of this thread that does work, and counts live storage.
 
     There is one mode for each thread of a rank, entered on that thread. A view costs nothing and is not reported; communication
@@ -204,7 +207,7 @@ class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Return False, so that calls have no guard against `torch.compile`: nothing is compiled while a mode is set."""
         return False
 
-    def __enter__(self) -> "Count":
+    def __enter__(self) -> "OperatorCounter":
         self._fake = _fake_mode()
         return super().__enter__()  # type: ignore[no-any-return, no-untyped-call]
 
@@ -216,7 +219,7 @@ class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.mark(weights, WEIGHTS)
 
     def mark(self, tensors: Iterable[Tensor], part: int) -> None:
-        """Set the part of memory to which the storage of tensors belongs."""
+        """Set the part of memory, an index into PARTS such as weights, to which the storage of tensors belongs."""
         for local in chain.from_iterable(map(_local, tensors)):
             if local.layout == torch.strided:
                 self.memory.mark(local.untyped_storage(), part)
@@ -293,7 +296,7 @@ def _looked_up(kind: _Kind, named: Mapping[str, Any], fresh: Sequence[_TensorEnt
 
 
 def _by_name(kind: _Kind, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of an operator by their names."""
+    """Return the arguments of an operator, positional ones too, by their names."""
     return {**dict(zip(kind.order, args, strict=False)), **kwargs}
 
 
@@ -324,7 +327,7 @@ def report_resize(storage: torch.UntypedStorage) -> None:
 
 
 def _memories() -> Iterator[Memory]:
-    return (mode.memory for mode in _get_current_dispatch_mode_stack() if isinstance(mode, Count))
+    return (mode.memory for mode in _get_current_dispatch_mode_stack() if isinstance(mode, OperatorCounter))
 
 
 def report_move(source: Tensor, copy: Tensor) -> None:
@@ -340,14 +343,14 @@ def current_memory() -> Memory | None:
 
 
 def track(tensors: Iterable[Tensor]) -> None:
-    """Make the counting modes of this thread count tensors that were created while they were paused."""
+    """Count tensors of this thread that were created while its counting was paused."""
     for mode in _get_current_dispatch_mode_stack():
-        if isinstance(mode, Count):
+        if isinstance(mode, OperatorCounter):
             mode.track(tensors)
 
 
 def pause_counting() -> AbstractContextManager[None]:
-    """Return a context in which this thread counts nothing, for work that does not belong to a rank."""
+    """Return a context in which this thread counts no FLOPs and no bytes, for work that does not belong to a rank."""
     if _fake_mode():
         return suspend_counting()
     guard: AbstractContextManager[None] = torch._C._DisableTorchDispatch()
@@ -357,7 +360,7 @@ def pause_counting() -> AbstractContextManager[None]:
 @contextmanager
 def suspend_counting() -> Iterator[None]:
     """Pause the counting modes of this thread while the context lasts; other modes stay on."""
-    modes = [mode for mode in _get_current_dispatch_mode_stack() if isinstance(mode, Count) and not mode._paused]
+    modes = [mode for mode in _get_current_dispatch_mode_stack() if isinstance(mode, OperatorCounter) and not mode._paused]
     for mode in modes:
         mode._paused = True
     try:
