@@ -18,7 +18,7 @@ import numpy as np
 from emu.arrays import I64, Bool, column
 from emu.bound.cuts import cut_from, densest_cut
 from emu.bound.limit import message_fs
-from emu.bound.network import Network, Symmetry, network, sums, symmetry
+from emu.bound.network import Network, NetworkKinds, network, network_kinds, sums
 from emu.collective.operation import Operation
 from emu.errors import must_be
 from emu.topology.topology import Topology
@@ -64,32 +64,32 @@ def tree_optimum(topology: Topology, op: Operation, npus: tuple[int, ...]) -> Tr
     if op.n_ranks < 2:
         return TreeOptimum(0.0, 0, ALL_CUTS)
     net = network(topology, npus)
-    alike = symmetry(net, topology)
-    ratio, by = _all_reduce(net, alike) if op.name == "all_reduce" else _one_way(net, alike, op)
+    kinds = network_kinds(net, topology)
+    ratio, by = _all_reduce(net, kinds) if op.name == "all_reduce" else _one_way(net, kinds, op)
     return TreeOptimum(net.seconds(ratio), message_fs(net, helpers=False), by)
 
 
-def _one_way(net: Network, alike: Symmetry, op: Operation) -> tuple[Fraction | float, str]:
+def _one_way(net: Network, kinds: NetworkKinds, op: Operation) -> tuple[Fraction | float, str]:
     """Return the time of trees from the roots or to the roots, in blocks per unit of capacity, and what gives it."""
     way = net.back() if op.name in _BACK else net
     rooted = op.name in ("broadcast", "reduce")
     root = int(net.ranks[op.root])
-    least = (cut_from(way, root) if rooted else densest_cut(way, alike.ranks)).ratio
+    least = (cut_from(way, root) if rooted else densest_cut(way, kinds.ranks)).ratio
     if _is_balanced(way) or _size(way) > _MOST:
         return least, ALL_CUTS
     roots = np.arange(net.n_nodes) == root if rooted else net.has_rank
     return max(float(least), _by_program(way, roots)), PROGRAM
 
 
-def _all_reduce(net: Network, alike: Symmetry) -> tuple[Fraction | float, str]:
+def _all_reduce(net: Network, kinds: NetworkKinds) -> tuple[Fraction | float, str]:
     """Return the time of an all_reduce by trees, in blocks per unit of capacity, and what gives it."""
     hops = len(net.src) if net.has_rank.all() else len(net.ranks) * (len(net.ranks) - 1)
-    if len(alike.ranks) * (2 * hops + len(net.src)) <= _MOST:
+    if len(kinds.ranks) * (2 * hops + len(net.src)) <= _MOST:
         from emu.bound.linear_programs import all_reduce_by_trees  # it loads scipy
 
-        return all_reduce_by_trees(net, alike), PROGRAM
-    gather = densest_cut(net, alike.ranks).ratio
-    both = gather + (gather if net.both_ways else densest_cut(net.back(), alike.ranks).ratio)
+        return all_reduce_by_trees(net, kinds), PROGRAM
+    gather = densest_cut(net, kinds.ranks).ratio
+    both = gather + (gather if net.both_ways else densest_cut(net.back(), kinds.ranks).ratio)
     return both / len(net.ranks), HALVES
 
 

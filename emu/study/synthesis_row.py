@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from emu.bound.limit import limit_of
-from emu.collective.algorithm import stored
+from emu.collective.algorithm import compact_schedule
 from emu.collective.shape import dims_of, named_shape, ranks_of
 from emu.errors import InputError
 from emu.study.choice.fastest import fastest
@@ -101,7 +101,7 @@ def _best_of_catalogue(found: Synthesised, request: SynthesisRequest) -> dict[st
     op, site, elements = found.operation, found.site, request.size // found.item_bytes
     try:
         (name, dims), _ = fastest(site, Requirement(op.name, op.root, elements, found.item_bytes))
-        plan = stored(op.name, name, op.n_ranks, op.root, dims)
+        plan = compact_schedule(op.name, name, op.n_ranks, op.root, dims)
         job = CollectiveJob(op, plan, elements, found.item_bytes, site.topology, site.placement(), name=f"{op.name} {name}")
         shape = dims if dims and ranks_of(dims) == op.n_ranks else (op.n_ranks,)
         return {"best": named_shape(name, dims_of(shape)), "best_time_s": time_collective(job).end_s}

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from emu.arrays import F64, I64, Bool, column, ramps
-from emu.equivalence import turns
+from emu.equivalence import occurrence_numbers
 from emu.errors import InputError, must_be
 from emu.topology.topology import CHANNELS, Router, Topology, cached_by_topology
 
@@ -178,7 +178,7 @@ def _on_lanes(hops: HopNetwork) -> HopNetwork:
     """Return the hops on channels that number the first links of a sender, where the router takes their ways on these."""
     first = hops.link[hops.start[:-1]]
     used, of = np.unique(first, return_inverse=True)
-    lane = turns(hops.ends[0][used])[of]
+    lane = occurrence_numbers(hops.ends[0][used])[of]
     takes = hops.takes_way(np.arange(len(hops.src)), lane)
     return replace(hops, channel=np.where(takes, lane, hops.channel))
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from emu.arrays import F64, I64
 from emu.collective.schedule import Schedule, Sends
-from emu.equivalence import turns
+from emu.equivalence import occurrence_numbers
 from emu.synthesis.forest import Forest
 from emu.synthesis.hops import HopNetwork
 from emu.synthesis.shortening import lengths
@@ -188,7 +188,7 @@ def streams(forests: Sequence[Forest], hops: HopNetwork, pieces: int) -> Schedul
     queue[-1] = queue[-1] + len(forests[0].root) * len(hops.src) * (len(forests) - 1)
     _, first, of = np.unique(np.concatenate(queue), return_index=True, return_inverse=True)
     hop = np.concatenate([each.hop for each in messages])[first]
-    channel = np.split(hops.apart(hop, turns(hops.src[hop]))[of], [len(queue[0])])
+    channel = np.split(hops.apart(hop, occurrence_numbers(hops.src[hop]))[of], [len(queue[0])])
     rows, begin = list[_Rows](), 0
     for forest, each, own in zip(forests, messages, channel, strict=False):
         last = int(each.level.max(initial=0))

@@ -6,18 +6,18 @@ import click
 
 from launch.cli.options import common
 from launch.cli.options.files import OutputFile
-from launch.cli.options.output import show
+from launch.cli.options.output import ask_and_save
 from launch.cli.options.question_options import QuestionOptions
 from launch.front.syntheses import check_written, synthesize
 
-asked = QuestionOptions(synthesize)
+options_of = QuestionOptions(synthesize)
 
 
 @click.command("synthesize")
 @click.argument("operation")
 @common.topology_option
-@asked("ranks", "size", "dtype -d", "root -r")
-@asked("time", metavar="TIME")
+@options_of("ranks", "size", "dtype -d", "root -r")
+@options_of("time", metavar="TIME")
 @click.option("--xml", type=OutputFile(".xml"), help="Write the schedule to this file as MSCCL XML. Give one topology.")
 @click.option("--png", type=OutputFile(".png"), help="Draw the schedule to this file. Give one topology.")
 @common.answer_options
@@ -35,4 +35,4 @@ def synthesize_command(**options: Any) -> int:
     """
     if options["xml"] is not None or options["png"] is not None:
         check_written(options["operation"], len(options["topology"]), as_xml=options["xml"] is not None)
-    return show(synthesize, options)
+    return ask_and_save(synthesize, options)
