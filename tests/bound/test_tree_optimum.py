@@ -6,7 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from emu.bound.limit import ALL, limit_of
+from emu.bound.limit import FULL_EFFORT, limit_of
 from emu.bound.network import network
 from emu.bound.trees import ALL_CUTS, HALVES, PROGRAM, TREE_OPERATIONS, tree_optimum
 from emu.collective.operation import operation
@@ -64,7 +64,7 @@ def test_no_bound_of_all_schedules_is_above_it(random_topology, seed, name) -> N
     n = topology.n_npus
     npus = tuple(range(n))
     found = tree_optimum(topology, operation(name, n), npus)
-    limit = limit_of(topology, operation(name, n), npus, helpers=False, effort=ALL)
+    limit = limit_of(topology, operation(name, n), npus, helpers=False, effort=FULL_EFFORT)
     assert all(term.s_per_byte <= found.s_per_byte * (1 + 1e-7) for term in limit.terms)
     assert found.least_s(2**30) > 0
 

@@ -3,7 +3,7 @@
 import pytest
 
 from emu.backend.executor.executor import execute
-from emu.bound.limit import ALL, limit_of
+from emu.bound.limit import FULL_EFFORT, limit_of
 from emu.collective.proof import prove
 from emu.study.measure.move import Payload, dtype_of
 from emu.study.synthesize import SynthesisRequest, synthesize
@@ -20,7 +20,7 @@ def check(seed: int, operation: str, *, even: bool, most_above: float = 1.05) ->
     full = found.schedule.expand()
     assert prove(full, found.operation).uniform
     assert found.time_s <= most_above * found.trees_s
-    limit = limit_of(topology, found.operation, found.site.npus, helpers=False, effort=ALL)
+    limit = limit_of(topology, found.operation, found.site.npus, helpers=False, effort=FULL_EFFORT)
     block_bytes = int(found.operation.block_counts(LARGE // 4).min()) * 4
     assert found.time_s >= limit.least_s(block_bytes)[0] * (1 - 1e-6)
     payload = Payload.make(found.operation, 4099, dtype_of("float32"), "sum")
