@@ -16,7 +16,7 @@ from emu.study.synthesis_row import synthesis_row
 from emu.study.synthesize import SynthesisRequest
 from emu.synthesis.hops import hop_network
 from emu.topology.catalogue import TOPOLOGIES, build_topology
-from emu.topology.placement import order
+from emu.topology.placement import npu_order
 from emu.topology.topology import Topology
 
 MOST, SIZE, LIMIT_S, ENOUGH = 64, 256 * 2**20, 120.0, 0.95
@@ -26,12 +26,12 @@ OPERATIONS = ("all_gather", "reduce_scatter", "all_reduce")
 def examples() -> list[str]:
     """The example of every topology of at most 64 NPUs."""
     names = [blueprint.example for _, blueprint in TOPOLOGIES]
-    return [name for name in names if 1 < len(order(build_topology(name))) <= MOST]
+    return [name for name in names if 1 < len(npu_order(build_topology(name))) <= MOST]
 
 
 def far(topology: Topology) -> bool:
     """True if a message crosses several switches, so that its route is a router's."""
-    hops = hop_network(topology, tuple(order(topology).tolist()))
+    hops = hop_network(topology, tuple(npu_order(topology).tolist()))
     return bool((np.diff(hops.start) > 2).any())
 
 
