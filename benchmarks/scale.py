@@ -55,7 +55,7 @@ class Collective:
     def time(self) -> Timeline:
         """Build the schedule and the topology and time all messages; return the timeline."""
         topology, found = build_topology(self.topology), algorithm(self.operation, self.algorithm)
-        plan = found.stored(found.fit(topology.n_npus, self.dims))
+        plan = found.compact_schedule(found.fit(topology.n_npus, self.dims))
         random = np.random.default_rng(0)
         sizes = random.integers(1, 2**21, plan.n_slots) if self.irregular else np.broadcast_to(SLOT_BYTES, plan.n_slots)
         places = by_axes(topology, self.axes) if self.axes else place(topology, topology.n_npus)

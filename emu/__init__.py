@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from launch.front.exhibits import draw as draw
     from launch.front.exhibits import show_collective as show_collective
     from launch.front.exhibits import show_topology as show_topology
+    from launch.front.fabric_runs import show_fabric_run as show_fabric_run
     from launch.front.inputs import build_topology as build_topology
     from launch.front.inputs import find_model as find_model
     from launch.front.listings import list_collectives as list_collectives
@@ -101,6 +102,7 @@ _HOME = {
     "run": "launch.front.steps.runs",
     "schedule": "emu.collective.algorithm",
     "show_collective": "launch.front.exhibits",
+    "show_fabric_run": "launch.front.fabric_runs",
     "show_timeline": "launch.front.timelines",
     "show_topology": "launch.front.exhibits",
     "topology_of": "emu.topology.description.networkx_graph",

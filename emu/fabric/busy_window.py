@@ -18,6 +18,7 @@ from emu.arrays import I32, I64, Bool, column, ramps
 from emu.errors import InputError
 from emu.fabric.engine.packets.packet_network import PacketNetwork
 from emu.fabric.graph import Graph, Timeline
+from emu.units import TICKS_PER_S
 
 MOST_HOPS = 2**21  # of a window
 LEAST_UNITS = 128  # packets or cells of the largest message where packets become cells, or messages smaller
@@ -216,6 +217,12 @@ def _window_waits(source: TimedGraph, task: I64, under_way: Bool, since: int) ->
     inner = (place[pred] >= 0) & ~(early & (source.timeline.left_fs[pred] <= since))
     start = np.cumsum([0, *np.bincount(waits[inner], minlength=len(task))])
     return column(start, np.int64), column(place[pred[inner]], np.int32), column(early[inner], np.bool_)
+
+
+def packet_ticks(graph: Graph, network: PacketNetwork) -> int:
+    """Return the ticks that a packet takes on the fastest link that the graph crosses."""
+    fastest_Bps = float(graph.capacity_Bps[graph.hop_link].max(initial=1.0))
+    return int(network.wire_bytes(network.payload_bytes) * TICKS_PER_S / fastest_Bps)
 
 
 def late_starts(graph: Graph, seed: int, most_fs: int) -> Graph:

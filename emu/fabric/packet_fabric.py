@@ -72,6 +72,7 @@ _ROUTES = {
     "in-turn": "packets take the shortest paths in turn, in an order that each switch draws anew after each turn",
     "random": "each packet takes one of the shortest paths at random",
     "adaptive": "each packet takes the port with the shortest queue on one of the shortest paths, by classes of length",
+    "least-loaded": "a message takes the one of the shortest paths whose links have least to carry when it starts",
 }
 
 

@@ -10,17 +10,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from emu.arrays import F64, I64
+from emu.arrays import I64
 from emu.errors import EmuError
-from emu.fabric.busy_window import TimedGraph, Window, WindowError, busiest_window, late_starts
+from emu.fabric.busy_window import TimedGraph, Window, WindowError, busiest_window, late_starts, packet_ticks
 from emu.fabric.engine.packets.packet_run import PacketRun
 from emu.fabric.engine.packets.ways import message_ends
 from emu.fabric.graph import Graph
 from emu.fabric.packet_fabric import PacketFabric
 from emu.fabric.run import run_graph
-from emu.study.packet_figures import port_name
+from emu.study.packet_figures import blocked_fs, port_name
 from emu.topology.topology import Topology
-from emu.units import TICKS_PER_S, format_size, seconds
+from emu.units import format_size, seconds
 
 RUNS = 8
 NOTHING_SENT = "nothing is sent"  # why a check could not be made
@@ -137,23 +137,14 @@ def _checked(
 def _runs(window: Window, fabric: PacketFabric, topology: Topology, key: I64) -> list[PacketRun]:
     """Return the runs of a window by packets, each with starts and a seed of its own; `key` [W] as in a `TimedGraph`."""
     network, ways = fabric.network, fabric.ways(window.graph, topology, key)
-    fastest_Bps = float(window.graph.capacity_Bps[window.graph.hop_link].max())
-    packet_fs = int(network.wire_bytes(network.payload_bytes) * TICKS_PER_S / fastest_Bps)
-    late = (late_starts(window.graph, seed, packet_fs) for seed in range(RUNS))
+    most_fs = packet_ticks(window.graph, network)
+    late = (late_starts(window.graph, seed, most_fs) for seed in range(RUNS))
     return [fabric.run(graph, topology, ways, fabric.seed + seed) for seed, graph in enumerate(late)]
-
-
-def _blocked_fs(run: PacketRun) -> F64:
-    """Return [Q] the ticks for which each queue held up others by pauses, as far as they were logged."""
-    blocked = np.zeros(len(run.paused_fs))
-    known = run.pauses[run.pauses[:, 3] >= 0]
-    np.add.at(blocked, known[:, 3], (known[:, 2] - known[:, 1]).astype(np.float64))
-    return blocked
 
 
 def _blocking(runs: Sequence[PacketRun], topology: Topology) -> dict[int, BlockingPort]:
     """Return, by queue, the ports that blocked longest over all runs, and after them those in which most bytes waited."""
-    blocked = np.sum([_blocked_fs(run) for run in runs], axis=0)
+    blocked = np.sum([blocked_fs(run) for run in runs], axis=0)
     most = np.max([run.queue_bytes.max(axis=0, initial=0) for run in runs], axis=0)
     first = np.lexsort((np.arange(len(most)), -most, -blocked))[:_TOLD].tolist()
     blocked_s = [seconds(int(blocked[queue]) // len(runs)) for queue in first]

@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+
+from emu.arrays import F64
 from emu.fabric.engine.packets.packet_run import PacketRun
 from emu.fabric.packet_fabric import PacketFabric
 from emu.topology.topology import Topology
@@ -40,6 +43,14 @@ def port_name(topology: Topology, queue: int, lanes: int) -> str:
     link, lane = divmod(queue, lanes)
     src, dst = (topology.node_name(int(end[link])) for end in (topology.links.src, topology.links.dst))
     return f"{src} to {dst}" + (f" (lane {lane})" if lanes > 1 else "")
+
+
+def blocked_fs(run: PacketRun) -> F64:
+    """Return [Q] the ticks for which each queue held up others by pauses, as far as they were logged."""
+    blocked = np.zeros(len(run.paused_fs))
+    known = run.pauses[run.pauses[:, 3] >= 0]
+    np.add.at(blocked, known[:, 3], (known[:, 2] - known[:, 1]).astype(np.float64))
+    return blocked
 
 
 def figures_of(run: PacketRun, fabric: PacketFabric, topology: Topology, fluid_s: float) -> PacketFigures:

@@ -1,20 +1,17 @@
 """The time of one collective by the packet engine, with the fluid time and the statistics of queues."""
 
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
-from emu.arrays import I64
-from emu.collective.schedule import RowsError, Schedule
+from emu.collective.schedule import RowsError
 from emu.fabric.busy_window import TimedGraph
-from emu.fabric.graph import Graph, Timeline, name_tasks
-from emu.fabric.lower import expanded_schedule, lower
-from emu.fabric.lowering.classes import Joins
+from emu.fabric.graph import Timeline, name_tasks
 from emu.fabric.lowering.graph_columns import message_name
 from emu.fabric.packet_fabric import PacketFabric
 from emu.fabric.run import Spread, perturb, run_graph, spread_of
 from emu.study.fabric_check import FabricCheck, check_fabric, unchecked
+from emu.study.fabric_run import collective_graph, collective_run
 from emu.study.packet_figures import PacketFigures, figures_of
 from emu.study.timing import CollectiveJob
 
@@ -26,16 +23,13 @@ def time_packets(job: CollectiveJob, fabric: PacketFabric, launch_s: float = 0.0
         InputError: As `time_collective`; or the network does not fit.
         RunError: Packets wait for one another in a circle, or the budget is spent.
     """
-    (graph, key, schedule), topology = _graph(job), job.topology
-    with name_tasks(job.name, partial(message_name, schedule, graph)):
-        run = fabric.run(graph, topology, fabric.ways(graph, topology, key))
-        fluid = run_graph(graph)
-    return run.timeline, figures_of(run, fabric, topology, launch_s + fluid.end_s)
+    found = collective_run(job, fabric)
+    return found.run.timeline, figures_of(found.run, fabric, job.topology, launch_s + found.fluid.end_s)
 
 
 def spread_packets(job: CollectiveJob, fabric: PacketFabric, seeds: int) -> Spread | None:
     """Return the spread of the time by packets over perturbed starts, each with a seed of its own; None as in `spread_of`."""
-    (graph, key, _), topology = _graph(job), job.topology
+    (graph, key, _), topology = collective_graph(job), job.topology
     ways = fabric.ways(graph, topology, key)
     ends = [fabric.run(perturb(graph, seed), topology, ways, fabric.seed + seed).timeline.end_s for seed in range(seeds)]
     return spread_of(ends, graph.n_tasks)
@@ -44,18 +38,9 @@ def spread_packets(job: CollectiveJob, fabric: PacketFabric, seeds: int) -> Spre
 def check_collective(job: CollectiveJob, fabric: PacketFabric) -> FabricCheck:
     """Return the check of a collective's fluid time by packets, as `check_fabric` returns it."""
     try:
-        graph, key, schedule = _graph(job)
+        graph, key, schedule = collective_graph(job)
     except RowsError as error:
         return unchecked(fabric.network.kind, str(error))
     with name_tasks(job.name, partial(message_name, schedule, graph)):
         source = TimedGraph(graph, run_graph(graph), key, np.zeros(graph.n_tasks, np.int64))
     return check_fabric(source, job.topology, fabric, lambda _: job.name)
-
-
-def _graph(job: CollectiveJob) -> tuple[Graph, I64, Schedule]:
-    """Return the graph of a collective, a task for each message, with [V] the keys of their routes, and its schedule."""
-    placed = job.on_fabric()
-    with job.name_even_sizes():
-        full = expanded_schedule(placed, "packets of every rank are simulated", "leave the packets out")
-        piece = lower(replace(placed, schedule=full), Joins.NONE)
-    return piece.graph, piece.route_keys, full

@@ -1,4 +1,4 @@
-"""The command `emu show`: a topology, a collective or a timeline as text or picture."""
+"""The command `emu show`: a topology, a collective, a timeline or a run by packets, as text or picture."""
 
 import importlib
 from typing import Any
@@ -15,12 +15,13 @@ from launch.front.exhibits import show_collective, show_topology
 
 @click.group("show")
 def show_command() -> None:
-    """Show a topology, a collective or a timeline, as text or as a picture.
+    """Show a topology, a collective, a timeline or a run by packets, as text or as a picture.
 
     \b
     emu show topology ub-mesh:rack --png rack.png
     emu show collective all_reduce ring --ranks 4 --png ring.png
     emu show timeline ddp.trace --topology ub-mesh:board --png ddp.png
+    emu show fabric-run all_to_all --topology fat-tree:radix=8 --network roce --size 8MiB --html run.html
     """
 
 
@@ -83,3 +84,32 @@ def _timeline(**options: Any) -> int:
     """
     timelines = importlib.import_module("launch.front.timelines")  # only here, as it loads what times a step
     return ask_and_save(timelines.show_timeline, options)
+
+
+@show_command.command("fabric-run")
+@click.argument("what", metavar="COLLECTIVE|TRACE")
+@common.replay_options
+@click.option(
+    "--network",
+    default="",
+    metavar="KIND[:SETTING=VALUE,...]",
+    help="The network of packets, as in `emu bench`. [default: roce]",
+)
+@click.option("--fabric", default="packets", metavar="packets[:cell=8KiB,...]", help="Packets: cell, seed, events.")
+@click.option("--size", metavar="SIZE", help="The bytes of one rank's buffer of a collective, such as 8MiB.")
+@click.option("--ranks", type=int, help="The ranks of a collective. [default: all NPUs of the topology]")
+@click.option("--dims", default="", metavar="4x4", help="The shape of the grid, for a collective's algorithm on a grid.")
+@click.option("--png", type=OutputFile(".png"), help="Draw queues over time, pauses, and who blocks whom to this file.")
+@common.answer_options
+def _fabric_run(**options: Any) -> int:
+    """Show where packets wait, which links pause, and who blocks whom.
+
+    COLLECTIVE is an operation, whose --size is given. TRACE is a file, as `emu replay` takes it. With --html the page has the
+    queues and pauses on the drawing of the topology, over time.
+
+    \b
+    emu show fabric-run all_to_all --topology fat-tree:radix=8,taper=3 --network roce --size 8MiB --png run.png
+    emu show fabric-run ddp.trace --topology fat-tree:radix=8 --network roce --html run.html
+    """
+    fabric_runs = importlib.import_module("launch.front.fabric_runs")  # only here, as it loads what times a step
+    return ask_and_save(fabric_runs.show_fabric_run, options)

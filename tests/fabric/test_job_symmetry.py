@@ -137,7 +137,7 @@ def test_where_nothing_is_declared_every_message_has_its_own_route(line, name):
 def test_systems_that_spread_by_turns_are_timed_by_few_ranks_and_to_the_tick(line, name):
     topology = build_topology(line)
     found = algorithm(*name.split("/"))
-    stored = found.stored(found.fit(topology.n_npus, topology.dims))
+    stored = found.compact_schedule(found.fit(topology.n_npus, topology.dims))
     job = (stored, equal_slots(stored), topology, np.arange(stored.n_ranks))
     assert by_class(*job, key=7) == (every_message(*job, key=7), True)
 

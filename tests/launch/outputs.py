@@ -129,6 +129,7 @@ CASES = (
     case("show topology", ("ub-mesh:board",), "--png"),
     case("show collective", ("all_reduce", "ring", "--ranks", "3"), "--png", "--xml"),
     case("show timeline", ("step.trace", *SWITCH, *RING), "--png", "--timeline", prepare=trace),
+    case("show fabric-run", ("all_to_all", *SWITCH, "--size", "64KiB"), "--png"),
     case("repro all", (), "--docs", prepare=one_figure),
     *(case(f"repro {name}", ("--figure", "1"), "--png", prepare=one_figure) for name in PAPERS),
     *(case(f"repro {name}", (), "--docs", prepare=one_figure) for name in PAPERS),

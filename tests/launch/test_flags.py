@@ -136,6 +136,7 @@ FLAGS = {
     "show topology": {"--png", "--route"},
     "show collective": {"--png", "--ranks", "--dims", "--root", "--xml"},
     "show timeline": TIMED | TIMELINE | {"--png"},
+    "show fabric-run": TIMED | ENGINE | {"--png", "--size", "--ranks", "--dims"},  # the last three: of a collective
     "list collectives": set(),
     "list topologies": set(),
     "list models": set(),

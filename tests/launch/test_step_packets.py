@@ -1,5 +1,7 @@
 """`--fabric packets` of the commands whose answer is a step: the fluid step stays as it is, and what is refused in a line."""
 
+import csv
+import re
 from itertools import count
 from typing import Any
 
@@ -61,6 +63,18 @@ def test_a_sweep_goes_through_packets_too(emu) -> None:
     assert found != fluid
 
 
+def test_rows_of_a_sweep_name_the_engine_and_the_network(emu, tmp_path) -> None:
+    def rows(*how: str) -> list[dict[str, str]]:
+        path = tmp_path / "rows.csv"
+        assert emu("estimate", *STEP, *ON, *how, "--sweep", "seq=16,32", "--out", str(path)).code == 0
+        return list(csv.DictReader(path.read_text().splitlines()))
+
+    fluid, packets = rows(), rows(*PACKETS)
+    assert not {"engine", "network"} & fluid[0].keys()
+    assert [(row["engine"], row["network"]) for row in packets] == [("packets", "infiniband")] * 2
+    assert [row["fluid_step_time_s"] for row in packets] == [row["step_time_s"] for row in fluid]
+
+
 def test_a_point_whose_packets_wait_in_a_circle_has_its_reason_and_the_others_their_rows(emu, monkeypatch) -> None:
     run, calls = PacketFabric.run, count()
 
@@ -86,8 +100,14 @@ def test_a_script_is_timed_by_packets(emu, tmp_path) -> None:
     script.write_text(
         "import torch, torch.distributed as dist\ndist.init_process_group()\ndist.all_reduce(torch.ones(1 << 20))\n"
     )
-    told = emu("run", "--ranks", "4", *ON, *PACKETS, str(script)).out
+    fluid, told = (emu("run", "--ranks", "4", *ON, *how, str(script)).out for how in ((), PACKETS))
     assert "\npackets         infiniband: " in told
+    # What a request takes alone is the fluid fabric's in both, and says so beside times by packets.
+    head = told.index("next best")
+    assert re.match(r".*\n +\(fluid\) +\(fluid\) +\(fluid\) +\(fluid\)\n", told[head:])
+    alone = [re.findall(r"ring +(\S+ \S+) ", text[text.index("next best") :])[0] for text in (fluid, told)]
+    assert alone[0] == alone[1]
+    assert "(fluid)" not in fluid
 
 
 def test_what_needs_the_whole_graph_is_refused_in_one_line_where_the_step_is_composed(emu, monkeypatch) -> None:
@@ -231,3 +251,14 @@ def test_a_paced_run_is_not_timed_by_packets(emu, traced, command) -> None:
     done = emu(command, *ON, *PACKETS, "--pace", "10", *words_of(command, traced))
     assert (done.code, done.out) == (2, "")
     assert f"{command}: --fabric must be fluid where --pace is given, got 'packets'; the fluid fabric says how" in done.err
+
+
+def test_a_cell_beyond_all_that_a_rank_holds_is_refused_before_training(emu, monkeypatch) -> None:
+    monkeypatch.setattr("emu.study.training.train.learn", lambda *_: pytest.fail("it has started"))
+    done = emu("train", *STEP, *ON, "--fabric", "packets:cell=1GiB", "--network", "roce")
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+    said = "emu: network: cell must be at most the largest message, which is a part of the "
+    assert done.err.startswith(said)
+    assert done.err.endswith(" that a rank holds, got '1 GiB'; take a smaller cell\n")
+    monkeypatch.setattr("emu.study.training.train.learn", lambda *_: (_ for _ in ()).throw(RunError("it has started")))
+    assert "it has started" in emu("train", *STEP, *ON, "--fabric", "packets:cell=1MiB", "--network", "roce").err

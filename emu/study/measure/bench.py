@@ -135,13 +135,19 @@ def measure(asked: PlacedBench, mover: "TensorMover | None" = None) -> Iterator[
     case: Case | None = None
     for size in asked.request.sizes:
         began = time.perf_counter()
-        case = _next_case(asked, size, case)
+        case = next_case(asked, size, case)
         wall_build_s = time.perf_counter() - began
         yield _row(case, size, mover, wall_build_s)
 
 
-def _next_case(asked: PlacedBench, size: int, last: Case | None) -> Case:
-    """Return the case for a size: with the named algorithm, or the one that `auto` or a library chooses."""
+def next_case(asked: PlacedBench, size: int, last: Case | None = None) -> Case:
+    """Return the case for a size: with the named algorithm, or the one that `auto` or a library chooses.
+
+    Args:
+        asked: The placed bench.
+        size: The size in bytes.
+        last: The case of the size before, which is taken again where it is the same; None: there is none.
+    """
     if asked.request.algorithm not in choosers():
         return last or asked.case(asked.request.algorithm)
     (name, dims), passed, told = _chosen_algorithm(asked, size)

@@ -10,7 +10,7 @@ from emu.collective.algorithm import Choice
 from emu.errors import must_be
 from emu.fabric.packet_fabric import PacketFabric
 from emu.host_memory import check_free
-from emu.model.memory.step_memory import host_bytes
+from emu.model.memory.step_memory import host_bytes, rank_bytes
 from emu.model.model import Model, anywhere, find_model
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import check_fits_model, check_runs, check_world
@@ -32,6 +32,7 @@ from emu.trace.device.device import Device
 from emu.trace.replay.replay import TraceLayout
 from emu.trace.timed_dtype import AS_RAN
 from emu.trace.trace import COMMAND
+from emu.units import format_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +134,19 @@ def _check(request: TrainRequest, model: Model, device: Device) -> None:
     check_text(request.text, request.plan, model.vocab)
     if request.steps < 1:
         raise must_be("train", "--steps", "1 or more", request.steps)
+    if request.packets is not None:
+        _check_cell(request.packets.network.cell_bytes, rank_bytes(model, request.plan))
     # Gradients of the first and of the last step, and the weights before the last.
     kept = 3 if request.steps > 1 else 1
     what = f"{model.name} on {request.plan.world} ranks ({spell(request.plan)}) takes about"
     check_free("train", what, host_bytes(model, request.plan, kept), "take a smaller model, batch, sequence or plan")
+
+
+def _check_cell(cell_bytes: int, held_bytes: int) -> None:
+    """Check that a cell is no larger than all that a rank holds; messages, which are parts of that, are known after the run."""
+    if cell_bytes > held_bytes:
+        what = f"at most the largest message, which is a part of the {format_size(held_bytes)} that a rank holds"
+        raise must_be("network", "cell", what, format_size(cell_bytes), "take a smaller cell")
 
 
 def time_steps(

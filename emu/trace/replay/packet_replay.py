@@ -52,7 +52,7 @@ class PacketReplay:
         return self.layout.build_graph(None)
 
     @cached_property
-    def _possible_paths(self) -> Ways:
+    def possible_paths(self) -> Ways:
         """The paths that the packets of all messages may take, which do not depend on when messages start."""
         return self.fabric.ways(self.replayed.graph, self.layout.topology, route_keys(self.replayed))
 
@@ -66,4 +66,4 @@ class PacketReplay:
         if perturbation is not None:
             graph, seed = perturb(graph, perturbation), seed + perturbation
         with name_tasks("trace", partial(event_name, self.layout.trace, self.replayed)):
-            return self.fabric.run(graph, self.layout.topology, self._possible_paths, seed)
+            return self.fabric.run(graph, self.layout.topology, self.possible_paths, seed)

@@ -41,7 +41,7 @@ def timeline_figure(lanes: Sequence[Lane], title: str, low_fs: int, high_fs: int
         raise must_be("show timeline", "the picture", f"of 1 to {MOST_RANKS} ranks", len(ranks), mend)
     streams = list(dict.fromkeys(["compute", *(lane.stream for lane in of_ranks)]))
     figure, axes = new_page(12, 1.6 + 0.36 * len(ranks), title)
-    scale, unit = _timeline_scale(high_fs - low_fs)
+    scale, unit = time_scale(high_fs - low_fs)
     for lane in of_ranks:
         _draw_lane(axes, lane, ranks.index(lane.owner), streams, scale)
     _dress(axes, ranks, unit, (high_fs - low_fs) * scale)
@@ -68,7 +68,7 @@ def _draw_lane(axes: Axes, lane: Lane, row: int, streams: Sequence[str], scale: 
     axes.add_collection(PatchCollection(boxes, facecolor=colour, edgecolor=colour if place == 0 else "white", linewidth=0.3))
 
 
-def _timeline_scale(end_fs: int) -> tuple[float, str]:
+def time_scale(end_fs: int) -> tuple[float, str]:
     """Return how many units of the lower axis a tick is, and the name of the unit (s, ms, us or ns)."""
     for power, unit in ((0, "s"), (3, "ms"), (6, "us")):
         if end_fs >= TICKS_PER_S // 10**power:

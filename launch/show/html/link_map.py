@@ -5,8 +5,9 @@ All marks of a drawing are in its units, with y downwards.
 L links of the topology, K bundles of links, G groups of nodes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.colors import to_rgb
@@ -26,7 +27,7 @@ _THICK_PT, _FAR_PT = 45.0, 100.0  # gaps between NPUs above which cables, and sy
 _SMALLEST_PT = 3.0  # size of letters below which nothing is written
 _WORD = 0.64  # width of a letter, as a share of its size
 NOTHING = "#c3ccd5"  # colour of a link that carries nothing
-_RAMP = ("#fdd49e", "#fdbb84", "#fc8d59", "#ef6548", "#d7301f", "#990000", "#5f0000")  # ColorBrewer's OrRd, a darker end
+RAMP = ("#fdd49e", "#fdbb84", "#fc8d59", "#ef6548", "#d7301f", "#990000", "#5f0000")  # ColorBrewer's OrRd, a darker end
 _THINNEST, _WIDEST = 0.03, 0.11  # widths of a cable, in gaps between NPUs
 _DARK = 0.55  # brightness below which white text can be read
 Text = tuple[float, float, float, str]  # a line of centred text: its place, its size, and the text
@@ -44,8 +45,19 @@ def link_map(topology: Topology, shares: F64) -> Block:
     return drawing_block("links.html", told, drawn(topology, shares))
 
 
-def _full_map(topology: Topology, shares: F64) -> SimpleNamespace:
-    """Return the drawing of every node and cable."""
+class DrawnNodes(NamedTuple):
+    """The nodes of a topology as a drawing of a page has them, without cables."""
+
+    at: F64  # [nodes, 2] their places
+    names: Sequence[str]
+    gap: float  # between nodes, for the widths of cables
+    low: F64  # [2] the lower left corner of the drawing
+    size: F64  # [2] its width and height
+    marks: Mapping[str, Sequence[object]]  # frames, nodes and labels
+
+
+def drawn_nodes(topology: Topology) -> DrawnNodes:
+    """Return every node of a topology of a few hundred nodes at most, with frames and labels."""
     drawing, n = layout(topology), topology.n_npus
     points = _PAGE_PT / (float(np.ptp(drawing.at[:, 0])) + 2 * _MARGIN)
     near = min(points, _FAR_PT)
@@ -58,14 +70,19 @@ def _full_map(topology: Topology, shares: F64) -> SimpleNamespace:
         _node(at, (size, size, turn * size), colour, told, _number_line(str(i), at, size, points))
         for i, (at, (size, turn, colour, told)) in enumerate(zip(drawing.at, marks, strict=True))
     ]
-    names = [told for *_, told in marks]
-    drawn = cables_of(topology.links, shares, curves(topology.links, drawing.at), names, min(1.0, _THICK_PT / points))
     labels = [(*_rounded_place(at), round(size / points, 3), words) for words, at, size in frame_labels(drawing, points)]
     boxes = frames(drawing.boxes, drawing.at)
     at = np.concatenate([drawing.at, *boxes])
     low, size = at.min(axis=0) - _MARGIN, np.ptp(at, axis=0) + 2 * _MARGIN
-    scale = "of the step, in the busier direction"
-    return _map(low, size, shares, scale, frames=[*map(points_of, boxes)], cables=drawn, nodes=nodes, labels=labels)
+    drawn: dict[str, Sequence[object]] = {"frames": [*map(points_of, boxes)], "nodes": nodes, "labels": labels}
+    return DrawnNodes(drawing.at, [told for *_, told in marks], min(1.0, _THICK_PT / points), low, size, drawn)
+
+
+def _full_map(topology: Topology, shares: F64) -> SimpleNamespace:
+    """Return the drawing of every node and cable."""
+    drawn, links = drawn_nodes(topology), topology.links
+    marks = cables_of(links, shares, curves(links, drawn.at), drawn.names, drawn.gap)
+    return _map(drawn.low, drawn.size, shares, "of the step, in the busier direction", cables=marks, **drawn.marks)
 
 
 def _group_map(topology: Topology, shares: F64) -> SimpleNamespace:
@@ -109,12 +126,15 @@ def _map(low: F64, size: F64, shares: F64, scale: str, **marks: Sequence[object]
         scale: The text after the scale of colours.
         marks: The frames, cables, nodes and labels.
     """
+    most, ramp = percent(float(shares.max(initial=0.0))), ",".join((NOTHING, *RAMP))
+    return SimpleNamespace(**view_of(low, size), most=most, scale=scale, ramp=ramp, **marks)
+
+
+def view_of(low: F64, size: F64) -> dict[str, Any]:
+    """Return the box, the measures and the width of thin lines of a drawing; arguments as in `_map`."""
     wide, high = map(float, size)
     box = f"{low[0]:.2f} {-(low[1] + high):.2f} {wide:.2f} {high:.2f}"
-    most, ramp = percent(float(shares.max(initial=0.0))), ",".join((NOTHING, *_RAMP))
-    return SimpleNamespace(
-        box=box, wide=round(wide, 2), high=round(high, 2), thin=0.02, most=most, scale=scale, ramp=ramp, **marks
-    )
+    return {"box": box, "wide": round(wide, 2), "high": round(high, 2), "thin": 0.02}
 
 
 def _node(at: F64, size: tuple[float, float, float], colour: str, told: str, lines: Sequence[Text]) -> SimpleNamespace:
@@ -173,7 +193,7 @@ def heat(share: float, most: float) -> str:
     """Return the colour of a share on the scale from 0 to the largest share."""
     if share <= 0 or most <= 0:
         return NOTHING
-    return _RAMP[min(int(share / most * len(_RAMP)), len(_RAMP) - 1)]
+    return RAMP[min(int(share / most * len(RAMP)), len(RAMP) - 1)]
 
 
 def ink_on(colour: str) -> str:
@@ -212,7 +232,7 @@ def cables_of(
         many = "" if bundled is None else f", {bundled[row]:,} links"
         wide = gap * (_THINNEST + (_WIDEST - _THINNEST) * (share / most if most else 0.0))
         told = f"{ends}{many}: busy {percent(share)}"
-        found.append(SimpleNamespace(path=_path(course[place]), colour=heat(share, most), wide=round(wide, 4), told=told))
+        found.append(SimpleNamespace(path=path_of(course[place]), colour=heat(share, most), wide=round(wide, 4), told=told))
     return found
 
 
@@ -225,7 +245,7 @@ def _busier_direction(links: Links, shares: F64) -> F64:
     return np.asarray(most[of])
 
 
-def _path(course: F64) -> str:
+def path_of(course: F64) -> str:
     """Return the line of a cable through points as an SVG path."""
     straight = course[0] + np.linspace(0, 1, len(course))[:, None] * (course[-1] - course[0])
     kept = course[[0, -1]] if np.abs(course - straight).max() < 1e-3 else course[::2]

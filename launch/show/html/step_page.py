@@ -20,7 +20,7 @@ from launch.show.html.pipeline import pipeline
 from launch.show.step_parts import COMPUTE, IDLE, MEANS_TOLD, PartTimes, colours_of, comparison_columns, means_of, step_parts
 from launch.show.text.profile_report import COLLECTIVES, KERNELS
 from launch.show.text.step_report import (
-    COSTLIEST,
+    costliest_columns,
     facts_of,
     loss_facts,
     path_part_text,
@@ -139,7 +139,7 @@ def step_sections(shown: TimedStep) -> list[Section]:
         Section("Memory", (_memory(step),), "The memory of the rank that holds most, at its peak."),
         Section("Collectives, measured and virtual", _collectives(step), _COLLECTIVES_NOTE),
         Section("Kernels on this device", (table_block(KERNELS, step.kernels),) if step.kernels else ()),
-        Section("Costliest requests", (table_block(COSTLIEST, step.costliest),) if step.costliest else (), _COSTLIEST_NOTE),
+        Section("Costliest requests", _costliest(step), _COSTLIEST_NOTE),
         Section("Hints", (sentences(step.hints),) if step.hints else ()),
         Section("Algorithms that served the requests", (requests_table(timed),)),
         Section("Steps", (steps_table(step),) if len(step.step_times_s) > 1 else ()),
@@ -186,7 +186,7 @@ _COLLECTIVES_NOTE = (
 _COSTLIEST_NOTE = (
     "Each row is a line of the program. `in all` is the time on the rank that ended last. `alone` is the time if no other "
     "group communicated: with the algorithm that served the request, and with the fastest other one. busbw (GB/s) is of the "
-    "former."
+    "former. Where a step is timed by packets, `alone` is a time of the fluid fabric."
 )
 _PATH_NOTE = (
     "The path goes back from the end of the step: each moment belongs to the one task for which all later tasks waited."
@@ -230,6 +230,11 @@ def _part_text(name: str, time_s: float, whole_s: float) -> str:
     """Return a part of a step as text: its name, its time and its share."""
     share = 100 * time_s / whole_s if whole_s else 0.0
     return f"{name} {format_time(time_s)}, {share:.1f} %"
+
+
+def _costliest(step: Step) -> tuple[Block, ...]:
+    """Return the table of the costliest requests; nothing where no request has a known line."""
+    return (table_block(costliest_columns(step), step.costliest),) if step.costliest else ()
 
 
 def _path(step: Step) -> Block:

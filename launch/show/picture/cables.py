@@ -180,6 +180,18 @@ def cables(links: Links) -> tuple[I64, F64]:
     return column(rows, np.int64), column((2 * nth + 1) / many[pair] - 1, np.float64)
 
 
+def cable_of_links(links: Links) -> I64:
+    """Return [L] the cable of each link, by its number in `cables`; the k-th links of both directions share the k-th cable."""
+    _, there, back, of = _node_pairs(links)
+    first = np.concatenate(([0], np.cumsum(np.maximum(there, back))))
+    way = 2 * of + (links.src < links.dst)
+    order = np.argsort(way, kind="stable")
+    begins = np.searchsorted(way[order], way[order])
+    nth = np.empty(len(order), np.int64)
+    nth[order] = np.arange(len(order)) - begins
+    return np.asarray(first[of] + nth)
+
+
 def curves(links: Links, at: F64, gap: float = 1.0) -> F64:
     """Return [C, points, 2] the course of each cable, in the order of `cables`.
 

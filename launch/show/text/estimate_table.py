@@ -129,7 +129,14 @@ def sweep_record(row: SweepRow) -> dict[str, object]:
     by_axis = of.exposed_comm_by_axis_s
     exposed = {f"mean_exposed_{axis or 'other'}_s": by_axis[axis] for axis in axes_in_order(by_axis)}
     step = {name: getattr(row.step, name) for name in names} | {f"mean_{name}": getattr(of, name) for name in _MEANS}
-    return where | step | exposed
+    return where | _engine_fields(row.step) | step | exposed
+
+
+def _engine_fields(step: SweepStep) -> dict[str, object]:
+    """Return the engine, the network and the fluid time of a step by packets; nothing of other steps."""
+    if isinstance(step, StepEstimate) and step.packets is not None:
+        return {"engine": step.engine, "network": step.packets.network, "fluid_step_time_s": step.packets.fluid_s}
+    return {}
 
 
 def sweep_text(row: SweepRow) -> str:

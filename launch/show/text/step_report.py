@@ -250,21 +250,24 @@ def _or_dash(show: Callable[[float], str]) -> Callable[[float | None], str]:
     return lambda value: "-" if value is None else show(value)
 
 
-COSTLIEST: Sequence[Column[CostlyRequest]] = (
-    Column("line", lambda each: each.line),
-    Column("operation", lambda each: each.operation),
-    Column("axis", lambda each: each.axis or "-"),
-    figures("ranks", lambda each: each.ranks),
-    figures("times", lambda each: each.times),
-    figures("size", lambda each: each.size_bytes, format_size),
-    figures("in all", lambda each: each.time_s, format_time),
-    Column("algorithm", lambda each: each.algorithm or "-"),
-    figures("alone", lambda each: each.alone_s, _or_dash(format_time)),
-    figures("busbw", lambda each: each.busbw_Bps, _or_dash(lambda rate: f"{rate / 1e9:.3f}")),
-    figures("of_bound", lambda each: each.of_bound, _or_dash("{:.3f}".format)),
-    Column("next best", lambda each: each.next_algorithm or "-"),
-    figures("alone", lambda each: each.next_s, _or_dash(format_time)),
-)
+def costliest_columns(step: Step) -> list[Column[CostlyRequest]]:
+    """Return the columns of the costliest requests; what a request takes alone is a time of the fluid fabric, and says so."""
+    alone = "(fluid)" if step.packets is not None else ""
+    return [
+        Column("line", lambda each: each.line),
+        Column("operation", lambda each: each.operation),
+        Column("axis", lambda each: each.axis or "-"),
+        figures("ranks", lambda each: each.ranks),
+        figures("times", lambda each: each.times),
+        figures("size", lambda each: each.size_bytes, format_size),
+        figures("in all", lambda each: each.time_s, format_time),
+        Column("algorithm", lambda each: each.algorithm or "-"),
+        figures("alone", lambda each: each.alone_s, _or_dash(format_time), alone),
+        figures("busbw", lambda each: each.busbw_Bps, _or_dash(lambda rate: f"{rate / 1e9:.3f}"), alone),
+        figures("of_bound", lambda each: each.of_bound, _or_dash("{:.3f}".format), alone),
+        Column("next best", lambda each: each.next_algorithm or "-"),
+        figures("alone", lambda each: each.next_s, _or_dash(format_time), alone),
+    ]
 
 
 def _programs(step: Step) -> list[str]:
@@ -272,7 +275,7 @@ def _programs(step: Step) -> list[str]:
     if not step.costliest:
         return []
     hints = fact_lines(Fact("hint", hint) for hint in step.hints or ())
-    return ["", column_table(COSTLIEST, step.costliest), *([""] if hints else []), *hints, ""]
+    return ["", column_table(costliest_columns(step), step.costliest), *([""] if hints else []), *hints, ""]
 
 
 def pacing_warning(paced: PaceFigures | None) -> list[str]:

@@ -1,4 +1,4 @@
-"""A run by packets that a signal ends: what is said of it."""
+"""A run by packets that takes long or that a signal ends: what is said of it."""
 
 import re
 
@@ -19,3 +19,19 @@ def test_an_interrupted_run_says_how_far_it_came(monkeypatch) -> None:
     with pytest.raises(KeyboardInterrupt) as stopped:
         packet_run.run_packets(messages(STAR, [(0, 1, 4096), (2, 3, 4 * 2**20)]), STAR, BARE)
     assert re.fullmatch(r"packets: 1 of 2 tasks were over at \d.* us, after 1000 events", stopped.value.__notes__[0])
+
+
+def test_a_long_run_says_every_few_seconds_how_far_it_is_and_what_is_left(monkeypatch, caplog) -> None:
+    graph = messages(STAR, [(0, 1, 2**20), (2, 3, 4 * 2**20)])
+    monkeypatch.setattr(packet_run, "_STRIDE", 1000)
+    with caplog.at_level("INFO", "emu"):
+        quiet = packet_run.run_packets(graph, STAR, BARE)
+        assert not [line for line in caplog.messages if line.startswith("packets: ")]
+        monkeypatch.setattr(packet_run, "SILENCE_S", 0.0)
+        told = packet_run.run_packets(graph, STAR, BARE)
+    lines = [line for line in caplog.messages if line.startswith("packets: ")]
+    assert len(lines) == quiet.n_events // 1000
+    form = r"packets: [01] of 2 tasks were over at \d.* us, after (\d+) events of about 5120, about \d+ s left"
+    found = [re.fullmatch(form, line) for line in lines]
+    assert [int(match[1]) for match in found if match] == [1000 * (i + 1) for i in range(len(lines))]
+    assert (told.timeline.end_fs == quiet.timeline.end_fs).all()

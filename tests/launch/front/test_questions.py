@@ -26,6 +26,7 @@ QUESTIONS: dict[str, Callable[..., Any]] = {
     },
     **{f"repro {source}": emu.repro for source in REPRO},
     **{f"show {what}": getattr(emu, f"show_{what}") for what in ("topology", "collective", "timeline")},
+    "show fabric-run": emu.show_fabric_run,
     **{f"list {what}": getattr(emu, f"list_{what}") for what in ("collectives", "topologies", "models", "devices")},
 }
 # Options that say what is printed and saved of an answer: its methods `to_dict`, `save` and `save_timeline`. `--out` saves a

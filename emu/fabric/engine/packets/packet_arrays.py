@@ -19,6 +19,7 @@ from emu.fabric.engine.packets.packet_layout import (
     FREE_EVENT,
     HASH,
     IN_TURN,
+    LEAST,
     LOSSY,
     N_FREE,
     N_FREE_EVENTS,
@@ -27,6 +28,7 @@ from emu.fabric.engine.packets.packet_layout import (
     NONE,
     PACKET,
     PAUSES,
+    PLACE,
     PORT,
     QUEUE,
     RANDOM,
@@ -38,7 +40,7 @@ from emu.fabric.engine.packets.packet_layout import (
     PacketEngine,
     Rules,
 )
-from emu.fabric.engine.packets.packet_network import PacketNetwork
+from emu.fabric.engine.packets.packet_network import ONE_PATH, PacketNetwork
 from emu.fabric.engine.packets.ways import Ways
 from emu.fabric.engine.solver.event_loop import successors
 from emu.fabric.engine.state_layout import TASK, align_records, columns
@@ -48,7 +50,7 @@ from emu.units import MAX_TICKS, TICKS_PER_S
 
 _LOSSLESS = {"none": LOSSY, "pause": PAUSES, "credits": CREDITS, "trim": LOSSY}
 _CONGESTION = {"none": FREE_FLOW, "nscc": NSCC, "dctcp": DCTCP, "window": WINDOW}
-_CHOICE = {"hash": HASH, "in-turn": IN_TURN, "random": RANDOM, "adaptive": ADAPTIVE}
+_CHOICE = {"hash": HASH, "in-turn": IN_TURN, "random": RANDOM, "adaptive": ADAPTIVE, "least-loaded": LEAST}
 _REFERENCE_FS = 12 * 10**9  # round trip and link of which NSCC's constants are: 12 us, 100 Gb/s
 _REFERENCE_BYTES = 150_000
 _TARGET = 0.75  # delay in round trips
@@ -100,8 +102,9 @@ def lay_out(graph: Graph, topology: Topology, network: PacketNetwork, seed: int,
         graph=columns(graph),
         rules=rules,
         senders=Senders(_flows(control, graph.n_tasks), control),
-        ways=ways,
+        ways=ways._replace(step=ways.step.copy()),  # messages that choose paths write them here
         extra=_extra(graph, topology),
+        **_choices(topology, ways),
         **_successors(graph),
         **_turns(ways),
         **_windows(graph, network),
@@ -137,6 +140,14 @@ def _turns(ways: Ways) -> dict[str, Any]:
         "group_order": _position_in_row(ways.group_start),
         "kicked": np.zeros(int(np.diff(ways.group_start).max(initial=1)) + 8, np.int32),
     }
+
+
+def _choices(topology: Topology, ways: Ways) -> dict[str, Any]:
+    """Return the arrays by which messages choose their paths; they are empty if none does."""
+    has_choice = len(ways.choice_state) > 0
+    places = align_records(2 * topology.n_nodes * has_choice, PLACE)
+    places["seen"] = NONE
+    return {"places": places, "to_carry": np.zeros(len(topology.links) * has_choice, np.int64)}
 
 
 def _entries(graph: Graph, ways: Ways) -> dict[str, Any]:
@@ -305,7 +316,7 @@ def _windows(graph: Graph, network: PacketNetwork) -> dict[str, Any]:
     They are empty if each message has one path.
     """
     packets = -(-graph.size_bytes // network.unit_bytes)
-    words = -(-np.minimum(packets, network.reorder_packets) // 64) * (network.route != "hash")
+    words = -(-np.minimum(packets, network.reorder_packets) // 64) * (network.route not in ONE_PATH)
     start = column(np.concatenate(([0], np.cumsum(words))), np.int64)
     return {"window_start": start, "came": np.zeros(int(start[-1]), np.int64)}
 

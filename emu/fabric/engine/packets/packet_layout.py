@@ -20,7 +20,7 @@ MARKED, ASKS = 1, 2  # flags of packets: a queue was long; the sender can send n
 DATA, ACK, TRIMMED, NACK = range(4)  # kinds of packets; of one that is trimmed only the header is left
 SENT, CAME, PAUSE, RESUME, CREDIT, PASS = range(6)  # kinds of events: a link, a link, a queue, a queue, a credit, a packet
 WAITING, READY, SENDING, OVER = range(4)  # how far a task is
-HASH, IN_TURN, RANDOM, ADAPTIVE = range(4)  # how a packet chooses between links
+HASH, IN_TURN, RANDOM, ADAPTIVE, LEAST = range(5)  # how a packet chooses between links; LEAST: its message did
 LOSSY, PAUSES, CREDITS = range(3)  # what keeps a queue from overflowing
 # The places of `scalars`: the time, the counts of heaps and lists, a task that ends beyond the clock, and what is reported.
 NOW, EVENTS, STARTS, FREE, N_FREE, KICKS, FREE_EVENT, SEED, TOO_LATE, N_DONE = range(10)
@@ -116,10 +116,21 @@ SENT_TASK = np.dtype(  # of two cache lines the first is what each packet reads 
     ],
     align=True,
 )
+PLACE = np.dtype(  # a node on the paths between which a message chooses
+    [
+        ("cost", "f8"),  # ticks that all that is on the best path to it takes
+        ("seen", "i4"),  # the message that has come here
+        ("before", "i4"),  # the place before it on the best path
+        ("queue", "i4"),  # and the queue between them
+        ("next", "i4"),  # the place that is looked at next
+    ],
+    align=True,
+)
 PACKETS = Annotated[NDArray[np.void], Numbers(PACKET, written=True)]
 PORTS = Annotated[NDArray[np.void], Numbers(PORT, written=True)]
 QUEUES = Annotated[NDArray[np.void], Numbers(QUEUE, written=True)]
 TASKS_SENT = Annotated[NDArray[np.void], Numbers(SENT_TASK, written=True)]
+PLACES = Annotated[NDArray[np.void], Numbers(PLACE, written=True)]
 
 
 class Rules(NamedTuple):
@@ -144,7 +155,7 @@ class Rules(NamedTuple):
     queue: int  # bytes
     pause_above: int
     resume_below: int
-    choice: int  # HASH, IN_TURN, RANDOM or ADAPTIVE
+    choice: int  # HASH, IN_TURN, RANDOM, ADAPTIVE or LEAST
     steps: I64  # [3] bytes of a queue from which it is of the next class, where the choice is adaptive
 
 
@@ -164,6 +175,8 @@ class PacketEngine(NamedTuple):
     next_task: I32  # [E] who waits; ~v: only until the last byte has left
     group_turn: I32_OUT  # [G] the choice that comes next
     group_order: I32_OUT  # a permutation of each set
+    places: PLACES  # [2 * nodes] those between which a message chooses, by state less its first, + nodes; else none
+    to_carry: I64_OUT  # [L] bytes of the messages that chose a link which it has not sent; else none
     window_start: I64  # [V + 1] where the marks of each message begin in `came`
     came: I64_OUT  # marks of packets that came before their turn, 64 in a number
     entry_start: I64  # [V + 1] the entries of each message in circles: one for each queue where it may begin

@@ -22,6 +22,7 @@ from emu.fabric.engine.packets.packet_layout import (
     IN_TURN,
     KICKS,
     KINDS,
+    LEAST,
     MARKED,
     N_BEYOND,
     N_DISORDERED,
@@ -54,7 +55,7 @@ from emu.fabric.engine.packets.packet_ports import (
     return_credit,
     send,
 )
-from emu.fabric.engine.packets.packet_tasks import arrive, join_rings, leave, start_next
+from emu.fabric.engine.packets.packet_tasks import add_load, arrive, join_rings, leave, start_next
 from emu.fabric.engine.state_layout import NEVER
 
 DONE, FULL, MORE = range(3)  # why the loop stopped
@@ -151,7 +152,7 @@ def is_next(e: PacketEngine, v: int, number: int) -> bool:
         number: The number of the packet in the message.
     """
     t, first, room = e.tasks[v], 0, 0
-    if e.rules.choice != HASH:
+    if e.rules.choice not in (HASH, LEAST):
         first, room = e.window_start[v], 64 * (e.window_start[v + 1] - e.window_start[v])
     if number > t.n_come:
         e.scalars[N_DISORDERED] += 1
@@ -210,6 +211,8 @@ def be_told(e: PacketEngine, v: int, kind: int, n_bytes: int, flags: int, sent: 
     now = e.scalars[NOW]
     if kind == NACK:
         e.tasks[v].to_send += n_bytes
+        if e.rules.choice == LEAST:
+            add_load(e, v, n_bytes)
     if e.senders.control.kind == FREE_FLOW:
         join_rings(e, v)
         return

@@ -11,7 +11,8 @@ from emu.registry import check_known_settings
 from emu.units import TICKS_PER_NS, format_size
 
 Lossless = Literal["none", "pause", "credits", "trim"]
-Route = Literal["hash", "in-turn", "random", "adaptive"]
+Route = Literal["hash", "in-turn", "random", "adaptive", "least-loaded"]
+ONE_PATH = ("hash", "least-loaded")  # routes by which all packets of a message take one path
 Forwarding = Literal["store", "cut-through"]
 Acks = Literal["none", "in-order", "any"]
 MOST_BYTES, MOST_LANES = 2**31 - 1, 64  # of a packet or cell; of a link
@@ -38,7 +39,7 @@ class PacketNetwork:
     credit_bytes: int = 0  # room behind a link, for each lane
     credit_link_Bps: float = 0.0  # of the link that this room is for: a faster one is a bundle with more; 0: of any link
     lanes: int = 1  # priority classes or virtual lanes of a link
-    route: Route = "hash"  # hash: the path of the graph; else among the shortest ones, packet by packet
+    route: Route = "hash"  # hash: the path of the graph; else among the shortest: by message (least-loaded), or by packet
     adaptive_steps_bytes: tuple[int, int, int] = (0, 0, 0)  # queues of equal class are equally good
     controls_first: bool = False  # whether acknowledgements go before other packets in every node
     congestion: Congestion = "none"

@@ -11,6 +11,7 @@ from emu.fabric.engine.packets.packet_layout import (
     CREDIT,
     CREDITS,
     DATA,
+    LEAST,
     MARKED,
     N_HOPS,
     N_OVER,
@@ -140,6 +141,8 @@ def transmit(e: PacketEngine, q: int, p: int, now: int) -> None:
     if k.kind == DATA and k.ingress >= 0:
         mark(e, q, p)
     e.scalars[N_HOPS] += k.kind == DATA
+    if e.rules.choice == LEAST and k.kind in (DATA, TRIMMED):
+        e.to_carry[link] -= k.payload
     k.due, k.tail, k.ingress, k.next = due, finish + port.latency, q, NONE
     if e.rules.lossless == CREDITS:
         e.queues[q].credit -= k.bytes

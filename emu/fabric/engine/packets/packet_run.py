@@ -3,6 +3,8 @@
 Letters: V tasks, L links, Q queues, T samples, M pauses.
 """
 
+import logging
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,9 +41,11 @@ from emu.units import MAX_TICKS, format_time, seconds
 
 MOST_PACKETS = 2**31 - 1  # of a message
 MOST_QUEUES = 2**30
+SILENCE_S = 5.0  # after which a run says how far it is
 _EVENTS_PER_S = 5e6
 _MARGIN = 2  # times the forecast that a refusal recommends: runs of all kinds of networks had up to 1.6 times the forecast
-_STRIDE = 2**22  # events between two looks at the budget
+_STRIDE = 2**22  # events between two looks at the budget and the clock
+_log = logging.getLogger("emu")
 
 
 class PacketFitError(InputError):
@@ -100,7 +104,7 @@ def run_packets(
     _check_budget(graph, network, most_events)
     engine = lay_out(graph, topology, network, seed, ways or ways_of(graph, topology, network))
     begin_tasks(engine)
-    engine = _run(engine, most_events)
+    engine = _run(engine, most_events, forecast_events(graph, network))
     end_samples(engine)
     late = int(engine.scalars[TOO_LATE])
     if late >= 0:
@@ -128,7 +132,8 @@ def ways_of(graph: Graph, topology: Topology, network: PacketNetwork, key: I64 |
     if network.route == "hash":
         keys = np.zeros(graph.n_tasks, np.int64) if key is None else key
         return routed_ways(graph, topology, network.lanes, keys, has_acks=network.acks != "none")
-    return shortest_ways(graph, topology.links, topology.passes, network.lanes)
+    is_chosen = network.route == "least-loaded"
+    return shortest_ways(graph, topology.links, topology.passes, network.lanes, is_chosen=is_chosen)
 
 
 def check_unsprayed(topology: Topology) -> None:
@@ -140,7 +145,7 @@ def check_unsprayed(topology: Topology) -> None:
     if topology.spray is not None:
         raise InputError(
             f"packets: the messages of {topology.name} are sprayed in the fluid fabric only; take the topology without "
-            "route=spray, and a network with route=in-turn, random or adaptive"
+            "route=spray, and a network with route=in-turn, random, adaptive or least-loaded"
         )
 
 
@@ -198,12 +203,18 @@ def _check_budget(graph: Graph, network: PacketNetwork, most_events: int) -> Non
         raise _unfit("packets", "events", f"{events} or more", most_events, mend)
 
 
-def _run(engine: PacketEngine, most_events: int) -> PacketEngine:
+def _run(engine: PacketEngine, most_events: int, forecast: int) -> PacketEngine:
     """Run the event loop to its end, and return the engine; its arrays may be larger copies.
+
+    Args:
+        engine: The engine.
+        most_events: The budget.
+        forecast: The number of events that the run will have, about.
 
     Raises:
         RunError: The budget is spent before all tasks are over.
     """
+    began_s = told_s = time.monotonic()
     while (why := _advance(engine, min(_STRIDE, most_events))) != DONE:
         if why == FULL:
             engine = grow(engine)
@@ -213,6 +224,9 @@ def _run(engine: PacketEngine, most_events: int) -> PacketEngine:
                 f"packets: the budget of {most_events} events is spent with {over} of {all_tasks} tasks over; "
                 "raise it, take larger cells or smaller messages"
             )
+        if time.monotonic() - told_s >= SILENCE_S:
+            told_s = time.monotonic()
+            _log.info("%s%s", _progress_text(engine), _left_text(int(engine.scalars[N_EVENTS]), forecast, told_s - began_s))
     return engine
 
 
@@ -233,6 +247,12 @@ def _progress_text(engine: PacketEngine) -> str:
     at = format_time(seconds(int(engine.scalars[NOW])))
     done, events = engine.scalars[N_DONE], engine.scalars[N_EVENTS]
     return f"packets: {done} of {len(engine.tasks)} tasks were over at {at}, after {events} events"
+
+
+def _left_text(events: int, forecast: int, took_s: float) -> str:
+    """Return in words how many events are left, and how long they take at the speed so far; empty if none was expected."""
+    left = forecast - events
+    return f" of about {forecast}, about {took_s * left / max(events, 1):.0f} s left" if left > 0 else ""
 
 
 def _result(engine: PacketEngine, graph: Graph) -> PacketRun:

@@ -2,7 +2,18 @@
 
 from emu.compiled.function import compiled
 from emu.fabric.engine.packets.event_wheel import kick
-from emu.fabric.engine.packets.packet_layout import N_DONE, NONE, OVER, READY, SENDING, STARTS, TOO_LATE, WAITING, PacketEngine
+from emu.fabric.engine.packets.packet_layout import (
+    LEAST,
+    N_DONE,
+    NONE,
+    OVER,
+    READY,
+    SENDING,
+    STARTS,
+    TOO_LATE,
+    WAITING,
+    PacketEngine,
+)
 from emu.fabric.engine.solver.opening import push, replace_first
 from emu.fabric.engine.state_layout import NEVER
 
@@ -117,6 +128,69 @@ def join_rings(e: PacketEngine, v: int) -> None:
 
 
 @compiled
+def add_load(e: PacketEngine, v: int, n_bytes: int) -> None:
+    """Add bytes of a message that chose its path to what the links of the path have to carry."""
+    at = e.tasks[v].first_state
+    while True:
+        e.to_carry[(e.ways.step[at] >> 1) // e.rules.n_lanes] += n_bytes
+        if e.ways.step[at] & 1:
+            return
+        at += 1
+
+
+@compiled
+def reach(e: PacketEngine, v: int, place: int, before: int, queue: int, cost: float) -> bool:
+    """Note a path to a place if it is the best one so far, and return whether the place was not seen before."""
+    there = e.places[place]
+    is_new = there.seen != v
+    if is_new or cost < there.cost:
+        there.cost, there.before, there.queue = cost, before, queue
+    if is_new:
+        there.seen, there.next = v, NONE
+    return bool(is_new)
+
+
+@compiled
+def lay_path(e: PacketEngine, v: int, place: int, queue: int) -> None:
+    """Write the path to a place, and over a last queue to the destination, into the states of a message."""
+    n, at, begin = 1, place, len(e.places) // 2
+    while at != begin:
+        n, at = n + 1, e.places[at].before
+    state = e.tasks[v].first_state + n - 1
+    e.ways.step[state] = 2 * queue + 1
+    while place != begin:
+        state -= 1
+        e.ways.step[state], place = 2 * e.places[place].queue, e.places[place].before
+
+
+@compiled
+def choose_path(e: PacketEngine, v: int) -> None:
+    """Choose the path of a message on whose links there is least, in the ticks that they need for it; of equal ones the first.
+
+    Nodes are looked at in the order of their distance, so that the best path to each is known when it is its turn.
+    """
+    first, begin = e.ways.choice_state[v], len(e.places) // 2
+    reach(e, v, begin, NONE, NONE, 0.0)
+    least, last_place, last_queue, place, tail = -1.0, begin, NONE, begin, begin
+    while place >= 0:
+        state = first + place - begin
+        g = ~e.ways.step[state]
+        for i in range(e.ways.group_start[g], e.ways.group_start[g + 1]):
+            queue, after = e.ways.group_queue[i], e.ways.next_state[e.ways.following[state] + i - e.ways.group_start[g]]
+            link = queue // e.rules.n_lanes
+            cost = e.places[place].cost + e.to_carry[link] * e.ports[link].fs_per_byte
+            if after >= 0:
+                if reach(e, v, begin + after - first, place, queue, cost):
+                    e.places[tail].next = begin + after - first
+                    tail = begin + after - first
+            elif least < 0 or cost < least:
+                least, last_place, last_queue = cost, place, queue
+        place = e.places[place].next
+    lay_path(e, v, last_place, last_queue)
+    add_load(e, v, e.graph.size[v])
+
+
+@compiled
 def start_next(e: PacketEngine) -> None:
     """Start the first message of the heap of starts."""
     v = e.start_task[0]
@@ -128,4 +202,6 @@ def start_next(e: PacketEngine) -> None:
         last = e.scalars[STARTS]
         replace_first(e.start_time, e.start_task, last, e.start_time[last], e.start_task[last])
     t.how_far = SENDING
+    if e.rules.choice == LEAST:
+        choose_path(e, v)
     join_rings(e, v)

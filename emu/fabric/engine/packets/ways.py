@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I16, I32, I64, Bool, column
+from emu.compiled.function import I32_OUT
 from emu.errors import InputError
 from emu.fabric.graph import Graph
 from emu.topology.topology import Links, Routes, Topology
@@ -27,13 +28,14 @@ class Ways(NamedTuple):
     """
 
     n_lanes: int  # of a link; queue: link * n_lanes + lane
-    step: I32  # [S] 2 * queue, + 1 if the destination is behind it, else the next state is; below 0: ~ a set of queues
+    step: I32_OUT  # [S] 2 * queue, + 1 if the destination is behind it, else the next state is; below 0: ~ a set of queues
     following: I64  # [S] where the states behind the queues of a set begin in `next_state`; empty where there are no sets
     next_state: I32  # a state; NO_STATE: the destination
     group_start: I64  # [G + 1]
     group_queue: I32  # the queues of each set
     first_state: I32  # [V] of each message; NO_STATE: a task without hops
     back_state: I32  # [V] of its acknowledgements; NO_STATE: it has none
+    choice_state: I32  # [V] of each message that chooses a path when it starts: where paths begin; its first state is its own
 
     @property
     def entries(self) -> I64:
@@ -68,7 +70,7 @@ def path_ways(graph: Graph, links: Links, n_lanes: int = 1, back: Routes | None 
     states = column(np.where(np.diff(start) > 0, start[:-1], NO_STATE), np.int32)
     none, no_states = column([], np.int32), column([], np.int64)
     first, last = states[: graph.n_tasks], states[graph.n_tasks :]
-    return Ways(n_lanes, column(step, np.int32), no_states, none, column([0], np.int64), none, first, last)
+    return Ways(n_lanes, column(step, np.int32), no_states, none, column([0], np.int64), none, first, last, none)
 
 
 def routed_ways(graph: Graph, topology: Topology, n_lanes: int, key: I64, *, has_acks: bool) -> Ways:
@@ -148,7 +150,7 @@ def backwards(graph: Graph, links: Links) -> Routes:
     return Routes(graph.hop_start, column(back, np.int32))
 
 
-def shortest_ways(graph: Graph, links: Links, passes: Bool, n_lanes: int = 1) -> Ways:
+def shortest_ways(graph: Graph, links: Links, passes: Bool, n_lanes: int = 1, *, is_chosen: bool = False) -> Ways:
     """Return the paths of messages where each message may take all the shortest paths (fewest links) between its ends.
 
     Args:
@@ -156,6 +158,7 @@ def shortest_ways(graph: Graph, links: Links, passes: Bool, n_lanes: int = 1) ->
         links: [L] its links.
         passes: [n_nodes] the nodes that pass on packets for others.
         n_lanes: The number of lanes of a link; all packets take the first.
+        is_chosen: Whether a message chooses one of these paths when it starts, for all its packets.
     """
     src, dst = message_ends(graph, links)
     is_message = src >= 0
@@ -165,10 +168,24 @@ def shortest_ways(graph: Graph, links: Links, passes: Bool, n_lanes: int = 1) ->
     for node in ends.tolist():
         base[node] = table.add(node)
     ways = table.ways()
-    first = np.where(is_message, base[dst] + src, NO_STATE)
+    first = column(np.where(is_message, base[dst] + src, NO_STATE), np.int32)
+    ways = ways._replace(first_state=first, back_state=column(np.where(is_message, base[src] + dst, NO_STATE), np.int32))
+    return _with_own_states(ways, table.hops(first)) if is_chosen else ways
+
+
+def _with_own_states(ways: Ways, hops: I64) -> Ways:
+    """Return the ways of messages that choose a path: each has states of its own, which are filled when it starts.
+
+    Args:
+        ways: All paths that each may choose from.
+        hops: [V] the links of a path.
+    """
+    start = np.concatenate(([0], np.cumsum(hops)))
+    own = np.where(hops > 0, len(ways.step) + start[:-1], NO_STATE)
     return ways._replace(
-        first_state=column(first, np.int32),
-        back_state=column(np.where(is_message, base[src] + dst, NO_STATE), np.int32),
+        step=column(np.concatenate((ways.step, np.zeros(int(start[-1]), np.int32))), np.int32),
+        first_state=column(own, np.int32),
+        choice_state=ways.first_state,
     )
 
 
@@ -182,6 +199,7 @@ class _Table:
         self.group: list[I64] = []
         self.following: list[I64] = []
         self.next_state: list[I64] = []
+        self.away: list[I64] = [np.empty(0, np.int64)]
         self.n_states = self.n_next = 0
 
     def add(self, to: int) -> int:
@@ -192,6 +210,7 @@ class _Table:
         nearer = nearer[np.argsort(self.links.src[nearer], kind="stable")]
         bounds = np.searchsorted(self.links.src[nearer], np.arange(n_nodes + 1))
         queues, lists = nearer * self.n_lanes, bounds.tolist()
+        self.away.append(away)
         self.group.append(np.array([self._group(queues[a:b]) for a, b in pairwise(lists)]))
         self.following.append(self.n_next + bounds[:-1])
         heads = self.links.dst[nearer]
@@ -211,6 +230,11 @@ class _Table:
             self.queues.append(queues)
         return self.groups[key]
 
+    def hops(self, state: I32) -> I64:
+        """Return the number of links from each of some states to its destination; 0 for NO_STATE."""
+        away = np.append(np.concatenate(self.away), 0)
+        return np.asarray(away[state])
+
     def ways(self) -> Ways:
         """Return the states of the table as `Ways` without messages."""
         none = np.empty(0, np.int32)
@@ -222,6 +246,7 @@ class _Table:
             column(np.concatenate([none, *self.next_state]), np.int32),
             column(np.concatenate(([0], np.cumsum(sizes))), np.int64),
             column(np.concatenate(self.queues), np.int32),
+            none,
             none,
             none,
         )

@@ -59,7 +59,7 @@ def by_packets(timed: TimedTrace, fabric: PacketFabric, perturb: int = 0) -> Tim
     if perturb:
         check_seeds(perturb)
     began = time.perf_counter()
-    replay = PacketReplay(TraceLayout(timed.trace, timed.choice, timed.topology, timed.device, timed.dtype), fabric)
+    replay = packet_replay(timed, fabric)
     run = replay.run()
     found = report(timed.trace, replay.replayed, run.timeline)
     wall_s = time.perf_counter() - began
@@ -77,6 +77,16 @@ def by_packets(timed: TimedTrace, fabric: PacketFabric, perturb: int = 0) -> Tim
     )
 
 
+def packet_replay(timed: TimedTrace, fabric: PacketFabric) -> PacketReplay:
+    """Return a trace whose step was timed, with packets that can run it by the same algorithms."""
+    return PacketReplay(_layout(timed), fabric)
+
+
+def _layout(timed: TimedTrace) -> TraceLayout:
+    """Return the trace of a timed step on its topology, with what served it."""
+    return TraceLayout(timed.trace, timed.choice, timed.topology, timed.device, timed.dtype)
+
+
 def checked(timed: TimedTrace, fabric: PacketFabric) -> TimedTrace:
     """Return a step with the check of its fluid time by packets, in the window in which the fabric has most to do.
 
@@ -84,7 +94,7 @@ def checked(timed: TimedTrace, fabric: PacketFabric) -> TimedTrace:
         timed: The step in the fluid fabric, which is not composed.
         fabric: The packets.
     """
-    layout = TraceLayout(timed.trace, timed.choice, timed.topology, timed.device, timed.dtype)
+    layout = _layout(timed)
     try:
         replayed = layout.build_graph(None)
     except SizeError as error:  # symmetry, or delays, made it small

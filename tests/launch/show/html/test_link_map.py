@@ -176,9 +176,9 @@ def test_a_drawing_without_frames_leaves_its_margin_around_the_places_of_nodes()
 
 def test_a_cable_begins_and_ends_at_its_ends_with_y_downwards():
     straight = np.array([[0.0, 1.0], [1.0, 2.0], [2.0, 3.0]])
-    assert link_map._path(straight) == "M0.00 -1.00L2.00 -3.00"
+    assert link_map.path_of(straight) == "M0.00 -1.00L2.00 -3.00"
     bent = np.array([[0.0, 1.0], [1.0, 2.5], [2.0, 3.0], [3.0, 3.25], [4.0, 0.0]])
-    assert link_map._path(bent) == "M0.00 -1.00L2.00 -3.00L4.00 -0.00"
+    assert link_map.path_of(bent) == "M0.00 -1.00L2.00 -3.00L4.00 -0.00"
 
 
 def test_frames_are_labelled_each_at_its_place():
