@@ -59,7 +59,7 @@ class _Job:
     """A job on a SiPAC, with the digits of the CU of each of its ranks."""
 
     r: int
-    members: I64  # [N] place of each rank
+    members: I64  # [N] CU of each rank, in rising order
     u: I64  # [L, N] digits up to the highest level on which they differ
 
     @property
@@ -78,7 +78,10 @@ class _Job:
         return np.asarray((self.of_digit > 0) & ~self.full)
 
     def to(self, level: int, digit: ArrayLike) -> tuple[I64, Bool]:
-        """Return, for each rank, the rank with the given digit on a level, and whether it is in the job."""
+        """Return, for each rank, the rank whose CU has another digit on a level, and whether the job has that CU.
+
+        All other digits of the two CUs are equal. Where the job lacks the CU, the rank means nothing.
+        """
         wanted = self.members + (digit - self.u[level]) * self.r**level
         at = np.minimum(np.searchsorted(self.members, wanted), len(self.members) - 1)
         return at, np.asarray(self.members[at] == wanted)

@@ -122,7 +122,10 @@ def main(args: list[str] | None = None) -> None:
 
 
 def _leave(code: int) -> None:
-    """End the process without Python's normal shutdown, which may abort while threads are in native code."""
+    """Run what is registered with `atexit`, write out stdout and stderr, and end the process with an exit code.
+
+    Python's further shutdown is left out, because it may abort while threads are in native code.
+    """
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         try:

@@ -46,7 +46,10 @@ def _pytest(words: list[str], root: Path, env: dict[str, str], output: Path) -> 
     sys.path.insert(0, str(root))
     for name in [each for each in sys.modules if each.partition(".")[0] == "benchmarks"]:
         del sys.modules[name]  # this process has them from the checkout, not from the copy
-    sys.modules["numba"].config.reload_config()  # it read the folder for machine code when the server imported it
-    code = sys.modules["pytest"].main(words)
+    import numba  # noqa: PLC0415  # the server has imported both, unless another user of Python's one server has started it
+    import pytest  # noqa: PLC0415
+
+    numba.config.reload_config()  # it read the folder for machine code when the server imported it
+    code = pytest.main(words)
     sys.stdout.flush()
     os._exit(code)

@@ -279,8 +279,10 @@ def _globals_of(function: FunctionType) -> dict[str, object]:
 def _content_of(value: object, where: str) -> str:
     """Return a text for a global value that compiled code uses; it changes whenever the value changes.
 
+    The value is a number, a compiled function, a class of tuples, or a module, a class or a function of numpy.
+
     Raises:
-        TypeError: The global could change unseen.
+        TypeError: It is something else, such as an array, a tuple or a plain function, which could change unseen.
     """
     if isinstance(value, CompiledFunction):
         return value.content

@@ -219,10 +219,10 @@ def _rows_of_rank(of: Mapping[tuple[int, int], list[RoutedRows]], rank: int, lay
 
 
 def even(plan: Plan, model: Model, kind: str) -> RoutedRows | None:
-    """Return the routed rows of a layer if all experts get equally many; None if no rows are sent.
+    """Return the routed rows of a layer if all ranks of ep get equally many; None if no rows are sent.
 
     Raises:
-        InputError: The experts cannot have equal numbers of rows.
+        InputError: The rows that a rank gives are no multiple of ep.
     """
     rows = own_rows(plan, model, kind)
     if rows % plan.ep:
@@ -232,7 +232,7 @@ def even(plan: Plan, model: Model, kind: str) -> RoutedRows | None:
 
 
 def about_even(plan: Plan, model: Model, kind: str) -> RoutedRows | None:
-    """Return the routed rows spread as evenly as possible: some experts have one row more; None if none are sent."""
+    """Return the routed rows spread as evenly as possible: some ranks of ep get one row more; None if none are sent."""
     rows = own_rows(plan, model, kind)
     if not rows:
         return None

@@ -43,7 +43,7 @@ class NetworkCosts(Result[NetworkCost]):
         return cost_report(self.rows, self.notes)
 
     def as_json(self) -> object:
-        """Return the rows, the book and the notes."""
+        """Return the rows, the name and the source of the price book, and the notes as `assumptions`."""
         return {"prices": self.prices, "source": self.source, "rows": self.records(), "assumptions": self.notes}
 
     def records(self) -> Sequence[object]:

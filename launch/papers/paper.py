@@ -86,7 +86,7 @@ _FORMULA_OFF = 1e-6  # the largest relative difference from a formula
 
 
 def check_formula(cases: Iterable[FormulaCase], *notes: str) -> Answer:
-    """Return whether the formula holds in all cases; the answer's value is that of the first case.
+    """Return Emu's value in the first case, and whether the formula holds in all cases.
 
     Args:
         cases: The instances.

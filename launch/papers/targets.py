@@ -159,6 +159,7 @@ class Target:
 class Answer:
     """Emu's answer to a row: a value, notes, and whether a claim holds.
 
+    For a row that is a statement, `holds` is the answer, and the value is a word or a figure that shows it.
     `off` is the distance from the printed value if this is no difference of two numbers.
     """
 

@@ -62,7 +62,7 @@ def _read_earlier(text: str, name: str) -> tuple[int, ...]:
 
 
 def _show_sizes(sizes: tuple[int, ...]) -> str:
-    """Return the sizes of jobs as a setting's text."""
+    """Return the sizes of jobs as a setting's text such as `8+4+4`; `none` if there are no jobs."""
     return "+".join(map(str, sizes)) or "none"
 
 

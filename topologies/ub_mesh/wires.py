@@ -28,7 +28,9 @@ def drawing(plan: MeshPlan) -> Drawing:
 
 
 def _row(count: int, wide: float, height: float) -> F64:
-    """Return [count, 2] the drawing positions of switches in one evenly spaced row above all racks.
+    """Return [count, 2] the drawing positions of switches in a row above all racks.
+
+    They are as far from one another as from the ends of the row.
 
     Args:
         count: The number of switches.

@@ -93,11 +93,14 @@ class GlooWire:
         return found
 
     def send(self, src: int, dst: int, channel: int, data: Tensor) -> GlooTransfer:
-        """Start to send `data`, which must not change until the wait is over."""
+        """Start to send `data` to participant `dst`; it must not change until the wait is over.
+
+        `src` and `channel` change nothing: gloo keeps all messages between two processes in the order of their starts.
+        """
         return self._start(self._gloo.send, dst, data)
 
     def receive(self, src: int, dst: int, channel: int, data: Tensor) -> GlooTransfer:
-        """Start to receive a message of participant `src` into `data`."""
+        """Start to receive a message of participant `src` into `data`; `dst` and `channel` change nothing, as in `send`."""
         return self._start(self._gloo.recv, src, data)
 
     def _start(self, move: Callable[..., Any], participant: int, data: Tensor) -> GlooTransfer:

@@ -313,7 +313,7 @@ def _operator(
 
 
 def _main_dtype(seen: Sequence[_TensorEntry]) -> torch.dtype:
-    """Return the first floating-point dtype among some tensors, or the first dtype if there is none."""
+    """Return the first floating-point dtype among some tensors, or the first dtype if there is none; uint8 without tensors."""
     for dtype, _, _ in seen:
         if dtype.is_floating_point:
             return dtype

@@ -74,7 +74,7 @@ class Settings:
         self._functions = functions
 
     def of(self, rank: int) -> list[Any]:
-        """Return the settings of the process, with which a rank starts."""
+        """Return the present settings of the process, with which any rank starts."""
         return self.save()
 
     def save(self) -> list[Any]:

@@ -46,7 +46,7 @@ def sight_of(thread: threading.Thread) -> Sight | None:
 
 
 def processor_time_s(thread: threading.Thread) -> float:
-    """Return the seconds for which a thread has used the processor."""
+    """Return the seconds for which a thread has used the processor; where the system does not tell, those of the process."""
     try:
         return time.clock_gettime(time.pthread_getcpuclockid(thread.ident or 0))
     except (AttributeError, OSError):  # the system does not tell, or the thread has ended

@@ -189,7 +189,10 @@ class AveragedGradients(WholeGradients):
             self.tape.compute(gradient_work(part.stack.precision, 2 * elements))
 
     def _buckets(self) -> Iterable[tuple[int, Part]]:
-        """Yield the number of elements of each bucket, and a part of the model in it, whose precision the bucket has."""
+        """Yield the number of elements of each bucket, and a part of the model in it, whose precision the bucket has.
+
+        Buckets are filled from the end of the model, each up to `BUCKET` bytes or a little more.
+        """
         filled = 0
         for number, (gradient, part) in enumerate(reversed(self.gradients), 1):
             filled += gradient.elements

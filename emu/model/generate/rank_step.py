@@ -66,12 +66,14 @@ def _roles(rank: RankParts, ranks: I64) -> Iterator[Role]:
 
 
 def walk(rank: RankParts, known: KnownStretches | None = None) -> tuple[Tape, Mapping[int, StagePasses]]:
-    """Write the passes of a rank on a tape; return the tape, and the passes by stage.
+    """Write the forwards and backwards of a rank on a new tape; return the tape, and the passes by stage.
+
+    The end of the step is not written: `ExpertGradients.settle` and `finished` add it.
 
     Args:
         rank: The parts of the model on the rank.
-        known: For a silent tape, the stretches that the tapes of other ranks have recorded; new ones are added. None: the tape
-            has events, too.
+        known: Passes that the tapes of other ranks have recorded; the tape is silent, copies them, and adds new ones.
+            None: the tape has events, too.
     """
     silent, known = known is not None, {} if known is None else known
     tape = Tape(rank.stack.precision.activation, ledger=rank.memory.opened(), known=known, silent=silent)

@@ -40,7 +40,7 @@ class RankParts:
 
     @cached_property
     def stages(self) -> dict[int, tuple[tuple[Part, ...], ...]]:
-        """The parts of each stage in each pass."""
+        """The parts of each stage for each microbatch."""
         return {n: tuple(self.of_pass(n, pass_) for pass_ in range(self.plan.passes)) for n in self.memory.stages}
 
     @cached_property
@@ -55,7 +55,7 @@ class RankParts:
         return RankMemory(self.plan, self.stack, {n: memory_of(self.of_pass(n, 0)) for n in own})
 
     def of_pass(self, stage: int, pass_: int) -> tuple[Part, ...]:
-        """Return the parts of a stage in a pass, in the order of the model."""
+        """Return the parts of a stage for microbatch `pass_`, in the order of the model; only routed rows differ by it."""
         sizes, kinds = stage_layers(self.plan, self.model), self.model.kinds
         first = sum(sizes[:stage])
         return (
@@ -80,8 +80,8 @@ class StagePasses(NamedTuple):
 
     tape: Tape
     stage: int
-    parts: tuple[tuple[Part, ...], ...]  # by pass
-    memory: tuple[StageMemory, ...]  # by pass
+    parts: tuple[tuple[Part, ...], ...]  # by microbatch
+    memory: tuple[StageMemory, ...]  # by microbatch
     gradients: WholeGradients
     experts: ExpertGradients
 
@@ -117,7 +117,7 @@ class StagePasses(NamedTuple):
 
         Args:
             what: The kind of pass, such as FORWARD.
-            pass_: The number of the pass.
+            pass_: The number of the microbatch.
             write: The function that writes the pass.
         """
         if what in (FORWARD, INPUT) or 0 < pass_ < self.last or self.tape.silent:
@@ -127,7 +127,7 @@ class StagePasses(NamedTuple):
 
     @property
     def last(self) -> int:
-        """The number of the last pass of the step, from 0."""
+        """The number of the last microbatch of the step, from 0."""
         return len(self.parts) - 1
 
     def _key(self, what: str, pass_: int) -> Hashable:

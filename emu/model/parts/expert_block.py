@@ -181,7 +181,10 @@ def _balance_passes(n: int, c: ExpertRouting) -> Passes:
 
 
 def _dispatch(name: str, n: int, rows: int, hidden: int, c: ExpertRouting, *, filled: bool) -> ModelOperator:
-    """Return the operator that counts and sorts choices by expert and reads each row; backward it sums each token's rows."""
+    """Return the operator that counts and sorts choices by expert and reads each row; backward it sums each token's rows.
+
+    The arguments are as in `_combine`; `c` has the rules of routing.
+    """
     choices, read = n * c.top_k, min(n, rows)
     sorting = 64 * choices + 52 * c.experts + (65 * rows - 16 * choices if filled else 0)
     eager = Passes(
@@ -196,7 +199,16 @@ def _dispatch(name: str, n: int, rows: int, hidden: int, c: ExpertRouting, *, fi
 
 
 def _combine(name: str, n: int, rows: int, hidden: int, choices: int, *, filled: bool) -> ModelOperator:
-    """Return the operator that adds each expert output, times its weight, to its token."""
+    """Return the operator that adds each expert output, times its weight, to its token.
+
+    Args:
+        name: The name of the operator.
+        n: The tokens.
+        rows: The rows of all experts.
+        hidden: The width of the model.
+        choices: The choices of all tokens, each of one expert.
+        filled: Whether experts have a fixed capacity, so that some rows have no token.
+    """
     read = min(rows, choices)  # of the weights
     masked = (2, 2, 1) if filled else (0, 0, 0)  # weights of rows without a token are set to 0
     eager = Passes(

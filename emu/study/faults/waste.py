@@ -54,7 +54,7 @@ def machine_of(topology: Topology, npus: int) -> Machine:
 class Waste:
     """The waste of a machine for groups of one size, in each of its states: the share of faulty NPUs, and the usable NPUs.
 
-    `radius` is the most NPUs that no group can use because one unit fails.
+    `explosion_radius` is the most NPUs that no group can use because one unit fails; 0 if NPUs outside groups replace them.
     """
 
     topology: str
@@ -65,9 +65,7 @@ class Waste:
     begin: F64  # [E] days
     faulty: F64  # [E] share of the NPUs
     usable: I64  # [E] NPUs in groups
-    explosion_radius: (
-        int  # most NPUs that leave groups when one unit fails and nothing else; 0 if NPUs outside groups replace them
-    )
+    explosion_radius: int  # NPUs that leave groups when one unit fails and nothing else
 
     @property
     def wasted(self) -> F64:

@@ -21,7 +21,7 @@ _MOST = 64  # groups of an axis that are looked at: they are of one size, and di
 
 
 def axes_named(words: Sequence[str]) -> dict[str, list[str]]:
-    """Return the values of `--algorithm` that are for one axis only, such as `dp.all_gather=ring`, by that axis."""
+    """Return, by axis, the words of `--algorithm` for that axis only; they stay whole, such as `dp.all_gather=ring`."""
     found: dict[str, list[str]] = {}
     for word in words:
         axis, dot, _ = word.partition("=")[0].rpartition(".")
@@ -114,7 +114,9 @@ def axes_of(plan: Plan, axes: Sequence[str] = ()) -> tuple[str, ...]:
 
 
 def with_axes(topology: Topology, plan: Plan, axes: Sequence[str]) -> Topology:
-    """Return a topology whose order of NPUs gives neighbouring NPUs to the first of the axes, and distant ones to the last.
+    """Return a topology that places ranks of the first of the axes on neighbouring NPUs, those of the last on distant ones.
+
+    Links and numbers of NPUs stay as they are; only the placement is another one.
 
     Raises:
         InputError: As `axes_of`, or the plan has more ranks than there are NPUs.

@@ -99,7 +99,7 @@ class StepEstimate(Step):
 class PreparedEstimate:
     """A request that is checked, with its NPUs and its memory, so that any device can time it.
 
-    `npus` is the placement; `is_whole` says whether the graph of all ranks is small enough to be timed.
+    `npus` is the placement; `fits_whole_graph` says whether the graph of all ranks is small enough to be timed.
     """
 
     request: EstimateRequest

@@ -33,7 +33,7 @@ class SwitchAdding:
     adds: Annotated[str, one_of("asked", "yes", "no")] = "asked"
 
     def of(self, topology: Topology, first: int, count: int) -> Topology:
-        """Return the topology with this setting applied.
+        """Return the topology with this setting: by `yes` the switches add, by `asked` they may, by `no` they may not.
 
         Args:
             topology: The fabric.

@@ -208,7 +208,7 @@ def _draw_faults(rates: dict[str, float], topology: Topology, ranks: int, steps:
 
 
 def _fault_at_time(fault: Fault, every_fs: float, share: float) -> Fault:
-    """Return the fault of a step as a fault at a time.
+    """Return the fault of a step as a fault at a time in ticks; step 1 is the first span, from tick 0.
 
     Args:
         fault: The fault of a step.

@@ -24,9 +24,9 @@ _ADD = ("all_reduce", "reduce_scatter", "reduce")  # collectives whose ranks add
 
 
 def beside(events: Events) -> Bool:
-    """Return [E] whether a reducing collective of the rank overlaps with each event.
+    """Return [E] whether each event lies between a collective of the rank that adds and the wait for it.
 
-    What only copies is left to few cores, or to none.
+    Collectives that only copy do not count, because they take few cores, or none.
     """
     n = len(events)
     asked = np.flatnonzero(events.kind == Kind.COLLECTIVE)

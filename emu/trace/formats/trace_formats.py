@@ -76,7 +76,7 @@ def output_path(given: str | os.PathLike[str]) -> Path:
 
 
 def is_by_rank(path: Path) -> bool:
-    """Return whether a file of this name stands for one file for each rank."""
+    """Return whether a trace of this name is written as several files: `run.et` stands for `run.0.et`, `run.1.et` and so on."""
     return has_ending(path, ENDING)
 
 

@@ -62,7 +62,14 @@ def mean_parts(trace: Trace, replayed: ReplayGraph, timeline: Timeline, told: St
 
 
 def _weights(replayed: ReplayGraph, standing: I64) -> Counter[int]:
-    """Return the weight of each computed rank: the number of ranks that have the same tasks."""
+    """Return the ranks of the trace that need to be computed, each with its weight.
+
+    Of ranks with the same tasks only the first is computed. Its weight is the number of ranks of the job for which they stand.
+
+    Args:
+        replayed: The graph of the trace on a fabric.
+        standing: [N] the number of ranks of the job for which each rank of the trace stands.
+    """
     first_of, found = dict[tuple[bytes, bytes], int](), Counter[int]()
     for rank, weight in enumerate(standing.tolist()):
         own = slice(*replayed.first_event[rank : rank + 2].tolist())

@@ -94,9 +94,9 @@ def _last_arrivals(call: I64 | I32, came: I64, asked: I64) -> tuple[I64, I64]:
     """Return, for each call, the tick at which its last request came, and the first of the requests that came at that tick.
 
     Args:
-        call: The call of each request.
-        came: When each request came, in ticks.
-        asked: The requests that are looked at.
+        call: The call of each request in `asked`.
+        came: When each request of the step came, in ticks.
+        asked: The requests that are looked at, by their numbers in `came`.
     """
     met = np.full(int(call.max(initial=-1)) + 1, -1)
     np.maximum.at(met, call, came[asked])

@@ -79,7 +79,7 @@ def _throughput_at(job: JobThroughput, time_s: float) -> float:
 
 
 def link_failure(paper: Any, _: object) -> Answer:
-    """Return whether a link failure halts a job with one ToR at once, and a job with two ToRs never.
+    """Return how a link failure halts a job with one ToR, and whether it does so at once, and never ends a job with two ToRs.
 
     The job with one ToR must continue if the link is down for one minute, and end if it is down for two.
     """
@@ -93,7 +93,7 @@ def link_failure(paper: Any, _: object) -> Answer:
 
 
 def link_repair(paper: Any, _: object) -> Answer:
-    """Return whether a job with two ToRs is slower while the link is down, and as fast as before at once when it is back."""
+    """Return the throughput with two ToRs while the link is down and after; it must be less, and then whole at once."""
     job = down(paper.steps, dual_tor(HOSTS), _MINUTE_S)
     while_down, back = (_throughput_at(job, _FAILS_S + time_s) for time_s in (_MINUTE_S - 1, _MINUTE_S))
     tor = down(paper.steps, dual_tor(HOSTS), _MINUTE_S, switch=True)
@@ -104,7 +104,7 @@ def link_repair(paper: Any, _: object) -> Answer:
 
 
 def link_flap(paper: Any, _: object) -> Answer:
-    """Return whether a flap halts a job with one ToR for more than nine seconds, and hardly one with two."""
+    """Return the seconds that a flap costs with one ToR and with two; with one it must halt the job for over nine seconds."""
     one, two = (down(paper.steps, word, _FLAP_S) for word in (single_tor(), dual_tor(HOSTS)))
     lost_s = [_UNTIL_S * (1 - job.goodput) for job in (one, two)]
     words = (

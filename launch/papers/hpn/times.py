@@ -190,7 +190,10 @@ def _stages() -> Answer:
 
 
 def _core() -> Answer:
-    """Return whether the activations of all GPUs take longer over the Core, but less time than a microbatch's computation."""
+    """Return the time of all GPUs' activations over the Core as a share of a microbatch's computation.
+
+    It must be less than the whole, and more than inside a pod.
+    """
     pod = 15360
     src = np.arange(pod)[None, :]
     sent_s, inside_s = (_round_s(CORE, src, to) * 6 / 4 for to in (src + pod, (src + 1024) % pod))  # 6 MiB for 4 (table 3)

@@ -76,7 +76,7 @@ def _broken_pairs(paper: Any, target: Target) -> float:
 
 
 def _breaks(paper: Any, target: Target) -> Answer:
-    """Return whether a line ends exactly where K nodes in a row are faulty."""
+    """Return how many random lines end exactly where K nodes in a row are faulty, and whether all do."""
     random, right = np.random.default_rng(0), 0
     for case in range(_CASES):
         k = 2 + case % 3
@@ -89,7 +89,7 @@ def _breaks(paper: Any, target: Target) -> Answer:
 
 
 def _rings(paper: Any, target: Target) -> Answer:
-    """Return whether any nodes in a row make one ring of all their GPUs."""
+    """Return how many sets of nodes in a row make one ring of all their GPUs, and whether all do."""
     random, found = np.random.default_rng(0), []
     for gpus in (4, 8):
         for m in range(1, 9):

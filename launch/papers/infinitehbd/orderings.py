@@ -102,14 +102,14 @@ def _cubes(paper: Any, target: Target) -> Answer:
 
 
 def _rings_waste_grows(paper: Any, target: Target) -> Answer:
-    """Return whether the waste of SiP-Ring, the machine of fixed rings, grows with each larger TP."""
+    """Return the waste of SiP-Ring, of fixed rings, at the least and the largest TP, and whether it grows with each TP."""
     found = [*_waste_by_tp("SiP-Ring").values()]
     told = f"{100 * found[0]:.1f}->{100 * found[-1]:.1f} %"
     return Answer(told, _waste_texts(("SiP-Ring",)), holds=all(a < b for a, b in pairwise(found)))
 
 
 def largest(system: str, tp: int) -> int:
-    """Return the GPUs of the largest job that fits at any time of the trace (InfiniteHBD figure 15)."""
+    """Return the GPUs of the largest job that fits at all times of the trace (InfiniteHBD figure 15)."""
     return on_trace(system, tp).largest_job(1.0)
 
 

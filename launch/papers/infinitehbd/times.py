@@ -110,7 +110,7 @@ def _share(way: str) -> AnswerFunction:
 
 
 def _step(paper: Any, target: Target) -> Answer:
-    """Return whether the paper's placement sends less over ToRs' links up, and makes the step shorter."""
+    """Return a step's seconds by the paper's placement and by the baseline; the former must be less, and send less upwards."""
     job, faults = (float(target.given[name]) / 100 for name in ("job", "faults"))
     of = {way: placed_step(way, job, faults) for way in PLACEMENTS}
     best, worst = of["Optimized"], of["Baseline"]

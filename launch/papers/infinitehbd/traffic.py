@@ -181,7 +181,7 @@ def is_straight_rise(x: Sequence[float], y: Sequence[float]) -> bool:
 
 
 def _grows(paper: Any, target: Target) -> Answer:
-    """Return whether the traffic of the paper's baseline grows with faults along a straight line."""
+    """Return the least and the last traffic of the paper's baseline, and whether it grows with faults along a straight line."""
     job = float(target.given["job"]) / 100
     of = {way: [crossing(way, job, rate) for rate in RATIOS] for way in PLACEMENTS[1:]}
     told = tuple(

@@ -209,7 +209,7 @@ def _too_large(paper: Any) -> str:
 
 
 def _gap(paper: Any, target: Target) -> Answer:
-    """Return whether the gain over TP=8 grows with the number of GPUs."""
+    """Return the gains over TP=8 of the fewest and of the most GPUs, and whether each larger number of GPUs gains more."""
     gains = [_best(paper, gpus)[1].mfu / _best(paper, gpus, 8)[1].mfu for gpus in _sizes(paper)]
     told_of = f"gains of {', '.join(map(str, _sizes(paper)))} GPUs: {', '.join(f'{gain:.3f}' for gain in gains)}"
     return Answer(f"{gains[0]:.2f}->{gains[-1]:.2f}", (told_of,), holds=all(a < b for a, b in pairwise(gains)))

@@ -157,7 +157,7 @@ _LINES = 2000
 
 
 def _breakpoints(paper: Any, target: Target) -> Answer:
-    """Return whether the breaks of a line of 720 nodes, for each working node, stay below 2 (Ps^K + Ps^2K)."""
+    """Return the breaks of a line of 720 nodes for each working node, and whether they stay below 2 (Ps^K + Ps^2K)."""
     rate, k = float(target.given["rate"]) / 100, target.number("k")
     line = OcstrxPlan("infinitehbd", (1, NPUS // NODE, 1, NODE), k, NODE, OcstrxRates(), closed=False)
     sound = np.random.default_rng(0).random((_LINES, line.nodes)) >= rate

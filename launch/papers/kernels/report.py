@@ -170,7 +170,10 @@ def most_of(group: tuple[str, str, str], products: Sequence[PublishedProduct]) -
 
 
 def bare(device: str) -> Device:
-    """Return a device with a share of peak of 1, so that its clock alone describes the machine."""
+    """Return a device whose products reach its whole peak, so that a clock that is set later is all that slows them.
+
+    Kernels reach the share `HBM` of the memory's bandwidth, and nothing is added for spread or contention.
+    """
     return replace(DEVICES[device], gemm_share=1.0, fp8_share={}, clock=1.0, spread=0.0, contention=0.0, hbm_efficiency=HBM)
 
 

@@ -108,7 +108,7 @@ def virtual_channels(word: str) -> int:
 
 
 def _most_inside() -> Answer:
-    """Return whether hops inside nodes stay below the bound 5m - 6."""
+    """Return the most hops inside nodes for m = 4, and whether they are at most 5m - 6 for each m from 2 to 5."""
     every = {m: _hops(f"railx:hyperx:m={m},n=2")[0] for m in (2, 3, 4, 5)}
     holds = all(found <= 5 * m - 6 for m, found in every.items())
     words = ", ".join(f"m={m}: {found} of at most {5 * m - 6}" for m, found in every.items())
@@ -146,7 +146,7 @@ def lone_rate() -> float:
 
 
 def _grids() -> Answer:
-    """Return whether the largest allocation equals that of trying every set of rows, on random grids."""
+    """Return on how many random grids the largest allocation is that of trying every set of rows, and whether on all."""
     rng, equal, of = np.random.default_rng(0), 0, 400
     for _ in range(of):
         rows, columns = rng.integers(2, 8, size=2)
@@ -217,7 +217,7 @@ def _available() -> Answer:
 
 
 def _falls() -> Answer:
-    """Return whether the largest job falls linearly with faults, and stays above the worst case."""
+    """Return the correlation of the largest job with faults, and whether it falls linearly and above the worst case."""
     counts = (0, 2, 4, 6, 8, 10)
     means = [mean_largest_job(64, faults) for faults in counts]
     linear = float(np.corrcoef(counts, means)[0, 1])
@@ -228,7 +228,7 @@ def _falls() -> Answer:
 
 
 def _availability_falls() -> Answer:
-    """Return whether the availability of the system (in per cent) falls from 32x32 over 64x64 to 128x128 nodes."""
+    """Return the availabilities of the system in per cent, and whether they fall from 32x32 over 64x64 to 128x128 nodes."""
     every = [availability(side, 0.001) for side in (32, 64, 128)]
     words = ", ".join(f"{side}x{side} {found:.1f} %" for side, found in zip((32, 64, 128), every, strict=True))
     return Answer(words, holds=every[0] > every[1] > every[2])

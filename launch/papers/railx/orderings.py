@@ -90,7 +90,7 @@ _OF_TIMES = (
 
 
 def _time(*of: object) -> Answer:
-    """Return whether the time that table 4 prints for a request is Emu's on the built rails.
+    """Return Emu's seconds a byte of a request on the built rails, and whether its times are those that table 4 prints.
 
     The arguments are those of `_compared_entry`.
     """

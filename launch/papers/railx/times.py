@@ -292,7 +292,7 @@ def _time_by_climbing(ports: int, loads: Pair, beside: Pair) -> float:
 
 
 def _argmin() -> Answer:
-    """Return whether moving ports one by one finds the fastest split."""
+    """Return how often moving ports one by one finds the fastest split, and whether it always does."""
     rng, equal = np.random.default_rng(0), 0
     for _ in range(400):
         loads, beside = (tuple(rng.random(2).tolist()) for _ in range(2))
@@ -319,7 +319,7 @@ def ports_of_cp(seq: int, *, overlapped: bool = False) -> int:
 
 
 def _f16(what: str) -> Answer:
-    """Return whether one of the paper's statements about figure 16 holds."""
+    """Return the ports of CP at each length of a sequence, and whether a statement of the paper about figure 16 holds."""
     plain, hidden = ([ports_of_cp(seq, overlapped=over) for seq in SEQUENCES] for over in (False, True))
     holds = {
         "short": plain[0] < 5,
@@ -345,7 +345,7 @@ _CASES: Mapping[str, tuple[Callable[[], Iterator[FormulaCase]], tuple[str, ...]]
 
 
 def _check_cases(cases: Callable[[], Iterator[FormulaCase]], notes: tuple[str, ...]) -> Answer:
-    """Return whether the cases of a formula hold."""
+    """Return Emu's value in the first case of a formula, and whether the formula holds in all cases."""
     return check_formula(cases(), *notes)
 
 

@@ -149,7 +149,7 @@ def _throughput_by_k() -> Answer:
 
 
 def _best() -> Answer:
-    """Return whether RailX has more throughput and less latency than the other fabrics, and what an all_to_all costs."""
+    """Return the throughput and the latency of RailX, and whether both are better than those of the other fabrics."""
     ours, load = BY_K[4], 0.3
     through = {each: each.through() for each in (ours, *OTHERS, TREE)}
     cycles = {each: each.latency(load) for each in (ours, *OTHERS)}

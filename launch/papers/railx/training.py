@@ -111,7 +111,7 @@ _OF_4 = (
 
 
 def _volume(cases: Callable[[], Iterator[FormulaCase]]) -> Answer:
-    """Return whether the generated step sends the volume of a row of table 4, as many times as the row says."""
+    """Return Emu's value in the first case, and whether the step sends the volume of a row of table 4 as often as it says."""
     return check_formula(cases(), _OF_4)
 
 

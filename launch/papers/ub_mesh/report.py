@@ -49,7 +49,7 @@ def _backup() -> Answer:
 
 
 def _lanes() -> Answer:
-    """Return whether two virtual lanes keep all pairs of a rack free of deadlock with detours."""
+    """Return the number of virtual lanes of a rack with detours, and whether it is two and no pairs can deadlock."""
     rack = build_once("ub-mesh:rack:route=detour")
     pairs = np.stack(np.meshgrid(np.arange(64), np.arange(64)), -1).reshape(-1, 2)
     src, dst = pairs[pairs[:, 0] != pairs[:, 1]].T

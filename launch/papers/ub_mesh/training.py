@@ -122,7 +122,7 @@ def _loss(strategy: str, paper: Any, _: object) -> Answer:
 
 
 def _losses_in_order(paper: Any, _: object) -> Answer:
-    """Return whether the losses of the strategies rank as the paper says."""
+    """Return the losses of the strategies, and whether they rank as the paper says."""
     found, dense = losses(paper.steps, _GPT4), losses(paper.steps, _GPT3, ["shortest"])
     shortest, detour, borrow = found.values()
     fine = shortest >= detour - _SAME and detour >= borrow - _SAME and borrow >= -_SAME
@@ -198,7 +198,7 @@ def _per_npu(steps: UBMeshSteps, name: str, npus: int) -> float:
 
 
 def _above(paper: Any, _: object) -> Answer:
-    """Return whether linearity is above 100 % at all sizes; the first size that is not ends the search."""
+    """Return the lowest linearity, and whether it is above 100 % at all sizes; the first size that is not ends the search."""
     found = {}
     for times, name in product((2, 4, 8, 16, 32), BASES):
         found[f"{name} at {times}x"] = linearity(paper.steps, name, times)

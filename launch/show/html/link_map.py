@@ -246,7 +246,7 @@ def _busier_direction(links: Links, shares: F64) -> F64:
 
 
 def path_of(course: F64) -> str:
-    """Return the line of a cable through points as an SVG path."""
+    """Return the `d` of an SVG path: the line of a cable through points, whose y leads upwards."""
     straight = course[0] + np.linspace(0, 1, len(course))[:, None] * (course[-1] - course[0])
     kept = course[[0, -1]] if np.abs(course - straight).max() < 1e-3 else course[::2]
     return "M" + "L".join(f"{x:.2f} {-y:.2f}" for x, y in kept)

@@ -77,7 +77,7 @@ def _circle(size: int, extent: float = 0.0) -> F64:
 
     Args:
         size: The number of positions.
-        extent: The width of the symbol at each position.
+        extent: The width of the drawing that each position has: one NPU, or the circles and lines inside.
     """
     turn = 2 * np.pi * np.arange(size) / max(size, 1)
     radius = (1 + 1.15 * extent) / (2 * np.sin(np.pi / size)) if size > 1 else 0.0
@@ -92,7 +92,7 @@ def _line_step(place: int, sizes: list[int], extent: F64) -> F64:
     Args:
         place: The number of the line; 0 is innermost.
         sizes: The numbers of positions of all lines; empty where circles are drawn too.
-        extent: [2] width and height of the symbol at each position.
+        extent: [2] width and height of the drawing that each position has: one NPU, or the lines and circles inside.
     """
     behind = 0.2 + _LAYER * (sizes[2] - 1) if len(sizes) > 2 and place < 2 else np.zeros(2)
     if len(sizes) > 2 and place == 2:

@@ -163,7 +163,7 @@ class _Rack(NamedTuple):
 
     @property
     def degree(self) -> int:
-        """The number of an NPU's links."""
+        """The number of cables of one NPU: to the other NPUs of its board, if these are meshed, and to switches."""
         return (self.dims[1] - 1) * self.meshed + sum(tier.npus.size // (self.dims[0] * self.dims[1]) for tier in self.tiers)
 
 

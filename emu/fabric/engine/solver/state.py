@@ -310,7 +310,13 @@ class State:
 
 
 def _subgraph(graph: Graph, kept: Bool, number: I64) -> Graph:
-    """Return the tasks for which `kept` is true, with their new numbers, as a graph without predecessors."""
+    """Return the graph of some of the tasks; they wait for one another as before, and for none of the other tasks.
+
+    Args:
+        graph: The graph of all tasks.
+        kept: [V] whether each task is in the new graph.
+        number: [V] the new number of each task.
+    """
     hops, edges = (np.repeat(kept, np.diff(start)) for start in (graph.hop_start, graph.pred_start))
     edges &= kept[graph.pred]
     waits = np.bincount(np.repeat(np.arange(len(kept)), np.diff(graph.pred_start))[edges], minlength=len(kept))

@@ -47,7 +47,7 @@ class BestPlans:
         return [each for each, time_s in self.quick_s.items() if time_s <= (1 + share) * self.worst_s]
 
     def rank_anew(self, timed: Iterable[Candidate]) -> None:
-        """Rank by the rows of these candidates alone, which are sorted by time."""
+        """Replace the best plans by those of these candidates, which are sorted by time: of each plan the first one."""
         self.best = {}
         for candidate in timed:
             self.best.setdefault(candidate[:2], (self.rows[candidate].step_time_s, candidate))

@@ -84,7 +84,10 @@ class BoundLadder:
         return not self.search.memory_bytes or self.search.floors.bytes(plan) <= self.search.memory_bytes
 
     def _drops(self, entry: Entry) -> bool:
-        """Return whether an entry is dropped because the limit of the search's work is reached."""
+        """Return whether a limit of the work leaves out an entry.
+
+        That is so only for a plan that is not generated yet, and where the next bounds need to generate it.
+        """
         if not self.search.bounds.reduces or entry.kind not in (SEQUENCE, OWN_PASSES, REDUCED):
             return False
         return self.generated >= self.most.plans or self.requests >= self.most.requests

@@ -278,7 +278,7 @@ def _distinct(
 
 
 def choosing(ranks: I64, every: I64) -> I64:
-    """Return the groups [.., members] that choose an algorithm: every group of a small axis, else the first group.
+    """Return the groups [.., members] that choose an algorithm: `ranks` on an axis of few groups, else the first of `every`.
 
     Args:
         ranks: [groups, members] the groups that make a request.

@@ -63,9 +63,7 @@ class StepOnFabric:
     device: Device  # with the costs of the software, over the ranks of the step
     whole: TraceLayout | None = None  # the trace of all ranks on the fabric; None: it has too many events to be timed
     speed: F64 | None = None  # [N] the share of the device's speed at which each rank computes; None: all ranks have full speed
-    most_tasks: int = (
-        MOST_TASKS  # limit of the messages and computations of stretches; 0: no stretch is modelled with all ranks
-    )
+    most_tasks: int = MOST_TASKS  # limit of the tasks of stretches; 0: no stretch is modelled with all ranks
 
     @staticmethod
     def of(

@@ -188,7 +188,7 @@ class AlgorithmSearch:
         return {c: self.free_requests.fabric.options(self.free_requests.heaviest(c), n) for c, n in fastest.items()}
 
     def _distinct_options(self, coordinate: Coordinate, options: Sequence[Option]) -> dict[str, Option]:
-        """Return, by option name, the first option that serves a coordinate's requests with the same algorithms."""
+        """Return, for the name of every option, the first option that gives the coordinate's requests the same algorithms."""
         first = dict[tuple[AlgorithmOnDims, ...], Option]()
         return {
             each.name: first.setdefault(self.served(coordinate, self.choice_of({coordinate: each.name})), each)

@@ -113,7 +113,7 @@ class ServedFabric:
         return Option(name, choose)
 
     def served_by(self, asked: DistinctRequest, option: Option) -> Self:
-        """Return a copy of the fabric in which an option (an algorithm) serves an open request.
+        """Return a copy of the fabric in which an option (an algorithm) serves a free request.
 
         Groups that the option does not fit keep their algorithm.
         """
@@ -170,7 +170,7 @@ class FreeRequests:
 
     @cached_property
     def by_coordinate(self) -> Mapping[Coordinate, list[DistinctRequest]]:
-        """The open requests, by their coordinate."""
+        """The free requests, by their coordinate."""
         found: dict[Coordinate, list[DistinctRequest]] = {}
         for request in self.asked.requests:
             if is_free(request, self.fabric.choice):
@@ -192,7 +192,7 @@ class FreeRequests:
         return seconds(self.fabric.isolated(heaviest).ticks) * max(of_place.values()) / max(1, heaviest.size_bytes)
 
     def least_shares(self, coordinates: Iterable[Coordinate], others: Sequence[Chooser]) -> dict[int, float]:
-        """Return the least time of each open request by any algorithm, as a share of its present time, by its number.
+        """Return the least time of each free request by any algorithm, as a share of its present time, by its number.
 
         Args:
             coordinates: The coordinates of these requests.

@@ -17,7 +17,7 @@ MOST_CPUS = 256  # numbers of cpus, and of NICs, that the binary form has
 
 
 class Op(IntEnum):
-    """The kinds of operations, by their numbers in the binary form."""
+    """The kinds of operations of a GOAL schedule: a send, a receive, a computation; numbers are those of its binary form."""
 
     SEND = 1
     RECV = 2

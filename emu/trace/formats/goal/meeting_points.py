@@ -76,7 +76,17 @@ def wait_for_ends(ops: GoalOps) -> GoalOps:
 
 
 def _resolve(ops: GoalOps, own: range, plain: dict[int, set[int]], starts: dict[int, set[int]]) -> None:
-    """Add to `plain` the waits that replace waits for starts, for the operations of one rank."""
+    """Add to `plain` the waits that replace waits for starts, for the operations of one rank.
+
+    Instead of the start of an operation, another one then waits for all that had ended there: the operations that it waits for,
+    and before a computation the previous one on its cpu.
+
+    Args:
+        ops: The operations, each after those that it waits for.
+        own: The operations of the rank.
+        plain: For each operation, those whose end it waits for.
+        starts: For each operation, those whose start it waits for.
+    """
     computes, cpu = (ops.kind == Op.CALC) & (ops.size > 0), ops.cpu
     last: dict[int, int] = {}  # computation of each cpu
     begins: dict[int, set[int]] = {}  # what has ended where an operation starts

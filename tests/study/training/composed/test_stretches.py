@@ -98,9 +98,9 @@ def test_with_less_room_the_stretches_that_last_longest_for_their_tasks_are_laid
     step = composed(wide(QUICK + 45))
     bodies, timeline = step._composed(Sharing.FLOWS)
     stretches = step._stretches
-    spans = covered(stretches.worth(bodies, timeline))
-    most = round(share * stretches._tasks(stretches.closer(bodies, timeline)))
-    some = stretches.closer(bodies, timeline, most)
+    spans = covered(stretches.costly_spans(bodies, timeline))
+    most = round(share * stretches._tasks(stretches.refined(bodies, timeline)))
+    some = stretches.refined(bodies, timeline, most)
     within = spans.holding(bodies.began(timeline))
     lasts = (spans.end - spans.start) / [stretches._tasks(within == i) for i in range(len(spans.start))]
     is_laid = np.array([some[within == i].all() for i in range(len(spans.start))])
