@@ -80,7 +80,7 @@ def late_names(function: ast.FunctionDef) -> Iterator[tuple[str, str]]:
 def drawn_names(source: ast.AST) -> Iterator[tuple[str, str]]:
     """Yield the module and the function of each picture and page that a command writes, given as `module:function`."""
     for node in ast.walk(source):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "late":
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "lazy":
             for word in node.args:
                 if isinstance(word, ast.Constant):
                     yield named_by(word.value)

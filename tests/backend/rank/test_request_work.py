@@ -72,7 +72,7 @@ class TestRecorded:
         def __init__(self):
             self.said = []
 
-        def join(self, event):
+        def depend_on(self, event):
             self.said.append(("joined", event))
 
         def defer(self, event):
