@@ -20,7 +20,7 @@ QUESTIONS: dict[str, Callable[..., Any]] = {
     **{
         name: getattr(emu, name)
         for name in (
-            *("verify", "bench", "train", "run", "replay", "estimate"),
+            *("verify", "bench", "synthesize", "train", "run", "replay", "estimate"),
             *("plan", "outage", "faults", "cost", "compare", "calibrate"),
         )
     },
