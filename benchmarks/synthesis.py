@@ -2,8 +2,8 @@
 
     python -m benchmarks.synthesis [OPERATION ...]
 
-Each size is 256 MiB. Topologies of more than 64 NPUs are left out, and so are sizes of one NPU. Below, the topologies on which
-messages cross more than one switch, or a switch and a rank, are told: there a router, not the schedule, divides traffic.
+Each size is 256 MiB. Topologies of one NPU and of more than 64 are left out. The last column says of rows far from the best trees
+whether messages cross several links: there a router, not the schedule, divides traffic.
 """
 
 import sys

@@ -95,7 +95,7 @@ def test_a_time_that_leaves_nothing_is_refused_and_one_that_leaves_something_is_
 def test_the_program_that_is_written_is_read_and_runs_as_long(emu):
     Path("uneven.csv").write_text(UNEVEN)
     (made,) = emu("synthesize", "all_gather", "--topology", "uneven.csv", "--size", "1MiB", "--xml", "own.xml", "--json").json
-    words = ("--algorithm", "synthesised-all_gather-4", "--topology", "uneven.csv", "--size", "1MiB")
+    words = ("--algorithm", "synthesized-all_gather-4", "--topology", "uneven.csv", "--size", "1MiB")
     (row,) = emu("bench", "all_gather", "--import", "own.xml", *words, "--json").json
     assert row["wrong"] == 0
     assert row["time_s"] == pytest.approx(made["time_s"], rel=0.02)

@@ -7,7 +7,7 @@ from emu.bound.limit import FULL_EFFORT, limit_of
 from emu.collective.proof import prove
 from emu.study.measure.move import Payload, dtype_of
 from emu.study.synthesize import SynthesisRequest, synthesize
-from emu.synthesis.variants import SYNTHESISED
+from emu.synthesis.variants import SYNTHESIS_OPERATIONS
 from tests.synthesis.graphs import drawn
 
 LARGE = 256 * 2**20
@@ -28,7 +28,7 @@ def check(seed: int, operation: str, *, even: bool, most_above: float = 1.05) ->
     assert payload.wrong() == 0
 
 
-@pytest.mark.parametrize("operation", SYNTHESISED)
+@pytest.mark.parametrize("operation", SYNTHESIS_OPERATIONS)
 @pytest.mark.parametrize("seed", FEW)
 def test_a_schedule_is_right_and_near_the_best_trees(seed: int, operation: str) -> None:
     check(seed, operation, even=True)
@@ -40,7 +40,7 @@ def test_switches_that_let_out_more_than_they_let_in_are_served(seed: int) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("operation", SYNTHESISED)
+@pytest.mark.parametrize("operation", SYNTHESIS_OPERATIONS)
 @pytest.mark.parametrize("seed", MANY)
 def test_many_more_schedules_are_right_and_near_the_best_trees(seed: int, operation: str) -> None:
     check(seed, operation, even=True)
