@@ -2,8 +2,8 @@
 
     python -m benchmarks.synthesis [OPERATION ...]
 
-Each size is 256 MiB. Topologies of one NPU and of more than 64 are left out. The last column marks rows far from the best trees.
-It says whether messages cross several switches, as there a router, not the schedule, divides traffic.
+Each size is 256 MiB. Topologies of one NPU and of more than 64 are left out.
+The last column marks rows far from the best trees: "several switches" where a router divides the traffic, else "below".
 """
 
 import sys
