@@ -2,8 +2,8 @@
 
     python -m benchmarks.synthesis [OPERATION ...]
 
-Each size is 256 MiB. Topologies of more than 64 NPUs are left out, and so are sizes of one NPU. Below, the topologies on which
-messages cross more than one switch, or a switch and a rank, are told: there a router, not the schedule, divides traffic.
+Each size is 256 MiB. Topologies of one NPU and of more than 64 are left out.
+The last column marks rows far from the best trees: "several switches" where a router divides the traffic, else "below".
 """
 
 import sys
@@ -24,19 +24,19 @@ OPERATIONS = ("all_gather", "reduce_scatter", "all_reduce")
 
 
 def examples() -> list[str]:
-    """The example of every topology of at most 64 NPUs."""
+    """Return the example of every topology of at most 64 NPUs."""
     names = [blueprint.example for _, blueprint in TOPOLOGIES]
     return [name for name in names if 1 < len(npu_order(build_topology(name))) <= MOST]
 
 
 def far(topology: Topology) -> bool:
-    """True if a message crosses several switches, so that its route is a router's."""
+    """Return whether a message crosses several switches, so that its route is a router's."""
     hops = hop_network(topology, tuple(npu_order(topology).tolist()))
     return bool((np.diff(hops.start) > 2).any())
 
 
 def line(name: str, operation: str) -> str:
-    """One row of the table."""
+    """Return a row of the table."""
     topology, began = build_topology(name), time.perf_counter()
     try:
         row, _ = synthesis_row(topology, SynthesisRequest(operation, SIZE, limit_s=LIMIT_S))

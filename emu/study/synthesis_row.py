@@ -11,7 +11,7 @@ from emu.errors import InputError
 from emu.study.choice.fastest import fastest
 from emu.study.choice.site import Requirement
 from emu.study.measure.bench import busbw_factor
-from emu.study.synthesize import Synthesised, SynthesisRequest, synthesize
+from emu.study.synthesize import SynthesisRequest, SynthesisResult, synthesize
 from emu.study.timing import CollectiveJob, time_collective
 from emu.topology.topology import Topology
 
@@ -46,7 +46,7 @@ class SynthesisRow:
     wall_s: float  # of the synthesis, with its proof
 
 
-def synthesis_row(topology: Topology, request: SynthesisRequest) -> tuple[SynthesisRow, Synthesised]:
+def synthesis_row(topology: Topology, request: SynthesisRequest) -> tuple[SynthesisRow, SynthesisResult]:
     """Return the report of a synthesis, and what was made.
 
     Raises:
@@ -58,7 +58,7 @@ def synthesis_row(topology: Topology, request: SynthesisRequest) -> tuple[Synthe
     return _row(found, request, wall_s), found
 
 
-def _row(found: Synthesised, request: SynthesisRequest, wall_s: float) -> SynthesisRow:
+def _row(found: SynthesisResult, request: SynthesisRequest, wall_s: float) -> SynthesisRow:
     """Return the report of what was made."""
     op, variant, time_s = found.operation, found.variant, found.time_s
     factor = busbw_factor(op.name, op.n_ranks)
@@ -82,7 +82,7 @@ def _row(found: Synthesised, request: SynthesisRequest, wall_s: float) -> Synthe
     )
 
 
-def _bounds(found: Synthesised, request: SynthesisRequest) -> dict[str, Any]:
+def _bounds(found: SynthesisResult, request: SynthesisRequest) -> dict[str, Any]:
     """Return the fields of a row that compare its time with bounds."""
     op, item = found.operation, found.item_bytes
     limit = limit_of(found.site.topology, op, found.site.npus, helpers=False)
@@ -96,7 +96,7 @@ def _bounds(found: Synthesised, request: SynthesisRequest) -> dict[str, Any]:
     }
 
 
-def _best_of_catalogue(found: Synthesised, request: SynthesisRequest) -> dict[str, Any]:
+def _best_of_catalogue(found: SynthesisResult, request: SynthesisRequest) -> dict[str, Any]:
     """Return the fastest algorithm of the catalogue for the same request, and its time; "" and None if none can be timed."""
     op, site, elements = found.operation, found.site, request.size // found.item_bytes
     try:

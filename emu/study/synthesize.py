@@ -23,7 +23,8 @@ from emu.study.choice.algorithm_cache import keep_entry, recall_entry
 from emu.study.choice.site import Site
 from emu.study.timing import CollectiveJob, time_collective
 from emu.synthesis.hops import hop_network
-from emu.synthesis.variants import GRID, MATCHED, SYNTHESISED, Variant, VariantFamilies
+from emu.synthesis.splitting import UnpairedError
+from emu.synthesis.variants import GRID, MATCHED, SYNTHESIS_OPERATIONS, Variant, VariantFamilies
 from emu.topology.topology import Topology
 from emu.units import format_time
 
@@ -37,7 +38,7 @@ SYNTHESIZED = "synthesized"  # stands for the schedule that a synthesis makes, i
 
 
 class WorkUpError(Exception):
-    """The error that ends a synthesis whose work is done: what has been found so far is the result."""
+    """The error that ends a synthesis that has done as much work as it may: what has been found so far is the result."""
 
 
 class TimeUpError(Exception):
@@ -57,7 +58,7 @@ class SynthesisRequest:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Synthesised:
+class SynthesisResult:
     """A proved schedule with its time, and how it was made."""
 
     schedule: Schedule
@@ -77,7 +78,7 @@ class Synthesised:
         return self.trees_s / self.time_s if self.time_s else 1.0
 
 
-def synthesize(topology: Topology, request: SynthesisRequest) -> Synthesised:
+def synthesize(topology: Topology, request: SynthesisRequest) -> SynthesisResult:
     """Return the fastest schedule that is found for a request; it is proved.
 
     Raises:
@@ -86,8 +87,8 @@ def synthesize(topology: Topology, request: SynthesisRequest) -> Synthesised:
     """
     began, item = time.perf_counter(), item_bytes(request.dtype)
     site = Site.first(topology, request.ranks)
-    if request.operation not in SYNTHESISED:
-        raise must_be("synthesize", "operation", f"one of {', '.join(SYNTHESISED)}", request.operation)
+    if request.operation not in SYNTHESIS_OPERATIONS:
+        raise must_be("synthesize", "operation", f"one of {', '.join(SYNTHESIS_OPERATIONS)}", request.operation)
     check_circuits(topology)
     op = operation(request.operation, len(site.npus), request.root)
     if request.size <= 0 or request.size % item:
@@ -118,8 +119,8 @@ def kept_schedule(site: Site, op: Operation, elements: int, item: int) -> tuple[
     Raises:
         InputError: See `synthesize`.
     """
-    if op.name not in SYNTHESISED:
-        raise must_be("choice", "a synthesised operation", f"one of {', '.join(SYNTHESISED)}", op.name)
+    if op.name not in SYNTHESIS_OPERATIONS:
+        raise must_be("choice", "a synthesised operation", f"one of {', '.join(SYNTHESIS_OPERATIONS)}", op.name)
     check_circuits(site.topology)
     search = _Search(op, site, elements, item, None, 0.0)
     key = digest((SYNTHESIZED, site.npus, op.digest(), elements, item))
@@ -147,7 +148,7 @@ class _Search:
     tried: int = 0
     work: int = 0  # flows and the like
     is_over: bool = False
-    refused: str = ""  # why a schedule could not be timed
+    refused: str = "all have too many messages; take fewer ranks"  # why a schedule could not be timed
     trees: tuple[float, str] = (0.0, "")
 
     def tick(self) -> None:
@@ -163,7 +164,7 @@ class _Search:
         if self.limit_s is not None and time.perf_counter() > self.began + self.limit_s:
             raise TimeUpError
 
-    def find(self) -> Synthesised:
+    def find(self) -> SynthesisResult:
         """Return the fastest schedule.
 
         Raises:
@@ -171,12 +172,10 @@ class _Search:
         """
         families = self._families()
         optimum = tree_optimum(self.site.topology, self.op, self.site.npus)
-        self.trees = optimum.least_s(families.block_bytes), optimum.by
+        least_block_bytes = int(self.op.block_counts(self.elements).min()) * self.item
+        self.trees = optimum.least_s(least_block_bytes), optimum.by
         try:
-            for family in families.all():
-                self._climb(family)
-                if self._is_near():
-                    break
+            self._climb_all(families)
         except WorkUpError:
             self.refused = "it takes more work than a synthesis does; take fewer ranks or switches"
         except TimeUpError:
@@ -184,7 +183,17 @@ class _Search:
         if self.best is None:
             raise self._error()
         time_s, schedule, variant = self.best
-        return Synthesised(schedule, self.op, self.site, self.item, time_s, *self.trees, variant, self.tried, self.is_over)
+        return SynthesisResult(schedule, self.op, self.site, self.item, time_s, *self.trees, variant, self.tried, self.is_over)
+
+    def _climb_all(self, families: VariantFamilies) -> None:
+        """Try the families one after another, until one comes near the best trees; a family that fails is left out."""
+        for family in families.all():
+            try:
+                self._climb(family)
+            except UnpairedError:
+                self.refused = "the capacities into a switch do not suffice for those out of it"
+            if self._is_near():
+                return
 
     def _error(self) -> InputError:
         """Return the error for a search that has found nothing: the time was too short, or no schedule could be timed."""
@@ -222,7 +231,7 @@ class _Search:
             if schedule is None or schedule.n_rows_of_all > MAX_ROWS:
                 return
             taken = self._try(schedule, variant)
-            misses += taken > last * _GAIN
+            misses += not taken < last * _GAIN  # a schedule that cannot be timed is a miss, too
             if misses >= (_PATIENCE if variant.how in (GRID, MATCHED) else 1) or self._is_near():
                 return
             last = min(last, taken)
@@ -234,7 +243,7 @@ class _Search:
         job = CollectiveJob(self.op, schedule, self.elements, self.item, *where, name=f"{self.op.name} synthesised")
         try:
             taken = time_collective(job).end_s
-        except InputError as error:  # an optical switch would be torn, or a message ends beyond the clock
+        except InputError as error:  # a message ends beyond the clock
             self.refused = str(error)
             return float("inf")
         if self.best is None or taken < self.best[0]:

@@ -90,7 +90,8 @@ def best_time(net: CapacityNetwork, shares: I64) -> Fraction:
     """
     unit = int(np.gcd.reduce(net.capacity, axis=None))
     capacity = net.capacity // unit
-    time = Fraction(1, int(capacity.sum()) * max(1, len(shares)))
+    others, into = int(shares.sum()) - shares, capacity.sum(axis=0)[: net.n_ranks]
+    time = max(Fraction(int(need), int(most)) for need, most in zip(others, into, strict=True))  # so that flows stay small
     for sink in range(net.n_ranks):
         while True:
             scaled = with_source(capacity * time.numerator, shares * time.denominator)

@@ -6,6 +6,7 @@ packed in the network turned round. Letters: U trees, N ranks, H hops, L links.
 """
 
 from collections import defaultdict
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
@@ -20,7 +21,7 @@ from emu.synthesis.relief import busiest, relieve
 from emu.synthesis.shortening import lengths, parents_of, shorten
 from emu.synthesis.splitting import SplitNetwork, Tick, UnpairedError, Via, remove_switches
 
-_WIDER = 16  # times that capacities are raised, by a sixteenth each, until a switch can be split off
+_PARTS = 16  # capacities are raised by such a part at a time, from each power of 2 on, until a switch can be split off
 _CLOSE = 1.02  # from this load over what was packed on, ways differ from those that were packed
 _SWEEPS = 4  # sweeps in which parents are exchanged
 
@@ -124,12 +125,24 @@ def _joined(hops: HopNetwork, *, inward: bool) -> Bool:
 
 
 def _split(capacity: I64, given: I64, joined: Bool, tick: Tick, *, upright: bool) -> SplitNetwork:
-    """Return whole capacities without switches; they are raised where a switch lets out more than it lets in."""
-    for more, shares in product(range(_WIDER + 1), (1, 4, 16)):
+    """Return whole capacities without switches; they are raised where a switch lets out more than it lets in.
+
+    Raises:
+        UnpairedError: A switch cannot be split off even if capacities are raised by the number of nodes.
+    """
+    for parts, shares in product(_raises(len(capacity)), (1, 4, 16)):
         tick()
         with suppress(UnpairedError):
-            return remove_switches(capacity + capacity * more // _WIDER, given, joined, tick, shares=shares, upright=upright)
+            return remove_switches(capacity * parts // _PARTS, given, joined, tick, shares=shares, upright=upright)
     raise UnpairedError
+
+
+def _raises(most: int) -> Iterator[int]:
+    """Yield factors from 1 to `most`, in parts: 16 from 1 to 2, as many from 2 to 4, and so on."""
+    parts = _PARTS
+    while parts <= most * _PARTS:
+        yield parts
+        parts += 1 << (parts // _PARTS).bit_length() - 1
 
 
 class _HopChoice:

@@ -13,12 +13,14 @@ from emu.arrays import F64, I64, Bool, column, ramps
 from emu.equivalence import occurrence_numbers
 from emu.errors import InputError, must_be
 from emu.topology.topology import CHANNELS, Router, Topology, cached_by_topology
+from emu.units import format_bandwidth
 
 _MOST_PAIRS = 2**18  # largest number of pairs of ranks whose routes are looked at
 _MOST_ROUTES = 2**20  # of all channels together
 _CHANNELS = 64  # channels that are tried for other ways, at most
 _TURNS = 64  # channels that are tried for a queue of its own
 _MOST_CHANNELS = 2**15
+_LEAST_BPS = 1000.0  # bandwidth of a link; capacities are whole bytes per second
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -46,6 +48,11 @@ class HopNetwork:
     def rate_Bps(self) -> F64:  # noqa: N802  units keep their case
         """[H] the bandwidth of the slowest link of each hop."""
         return np.minimum.reduceat(self.capacity_Bps[self.link], self.start[:-1])
+
+    @property
+    def queue(self) -> I64:
+        """[H] the number of the queue of each hop: hops of one rank and one channel share a queue."""
+        return self.src * (int(self.channel.max(initial=0)) + 1) + self.channel
 
     def links_of(self, hop: int) -> I64:
         """Return the links of a hop, in order."""
@@ -96,12 +103,13 @@ def hop_network(topology: Topology, npus: tuple[int, ...]) -> HopNetwork:
     """Return the hops between ranks on given NPUs.
 
     Raises:
-        InputError: There are too many ranks, or hops do not join each rank to each other.
+        InputError: There are too many ranks, hops do not join each rank to each other, or a link is too slow.
     """
     place = np.array(npus, np.int64)
     src, dst = _pairs(topology, place)
     hops = _ways(topology, place, src, dst)
     _check_joined(topology, hops)
+    _check_rates(topology, hops)
     return _on_lanes(hops)
 
 
@@ -197,3 +205,15 @@ def _check_joined(topology: Topology, hops: HopNetwork) -> None:
         if not seen.all():
             mend = "take ranks that links or switches join without a third rank"
             raise InputError(f"synthesize: on {topology.name} no path {words} rank {np.argmin(seen)}; {mend}")
+
+
+def _check_rates(topology: Topology, hops: HopNetwork) -> None:
+    """Check that no link of a hop is so slow that whole bytes per second do not tell its bandwidth.
+
+    Raises:
+        InputError: One is.
+    """
+    least = float(hops.capacity_Bps[hops.link].min(initial=np.inf))
+    if least < _LEAST_BPS:
+        what = f"{format_bandwidth(_LEAST_BPS)} or more"
+        raise must_be(f"synthesize: {topology.name}", "the bandwidth of a link", what, f"{least:g} B/s")

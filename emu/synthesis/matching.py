@@ -53,7 +53,7 @@ class _Growth:
         self.free = [0.0] * (1 + max(link for each in hops.taken for link, _ in each))
         self.level = [
             [-1] * n for _ in roots
-        ]  # the round in which a rank gets what a tree carries; -1: it has it from the start
+        ]  # the round in which a rank gets what a tree carries; -1: none, as it is the root
         self.has = [[False] * n for _ in roots]
         self.last: dict[int, int] = {}  # the last round of each queue
         self.sent, self.missing = list[tuple[int, int, int, int]](), len(roots) * (n - 1)
@@ -119,24 +119,24 @@ def match(hops: MatchedHops, roots: Sequence[int], unit_bytes: float, tick: Tick
     return Match(*(np.array(each, np.int64) for each in zip(*growth.sent, strict=True)))
 
 
-def matched_hops(hops: HopNetwork, *, inward: bool) -> MatchedHops | None:
-    """Return the hops for `match`, turned round for an inward schedule; None: there are too many to look at.
-
-    If there are many, only the first hop of each pair of ranks is taken.
-    """
+def _selected(hops: HopNetwork) -> I64 | None:
+    """Return the hops that are matched; if there are many, the first of each pair of ranks; None: there are too many."""
     n, which = hops.n_ranks, np.arange(len(hops.src))
     if n * len(which) > _MOST:
         which = np.unique(hops.src * n + hops.dst, return_index=True)[1]
-    if n * len(which) > _MOST:
-        return None
+    return which if n * len(which) <= _MOST else None
+
+
+def _matched_hops(hops: HopNetwork, which: I64, *, inward: bool) -> MatchedHops:
+    """Return some hops for `match`, turned round for an inward schedule."""
+    n = hops.n_ranks
     src, dst = (each[which] for each in ((hops.dst, hops.src) if inward else (hops.src, hops.dst)))
     out: list[list[int]] = [[] for _ in range(n)]
     for number, rank in enumerate(src.tolist()):
         out[rank].append(number)
-    queue = (hops.src * (int(hops.channel.max()) + 1) + hops.channel)[which].tolist()
     rate = hops.capacity_Bps
     taken = [[(int(link), 1 / float(rate[link])) for link in hops.links_of(hop)] for hop in which.tolist()]
-    return MatchedHops(out, [[to] * n for to in dst.tolist()], queue, hops.head_s[which].tolist(), taken)
+    return MatchedHops(out, [[to] * n for to in dst.tolist()], hops.queue[which].tolist(), hops.head_s[which].tolist(), taken)
 
 
 def matched_schedule(
@@ -152,13 +152,11 @@ def matched_schedule(
         tick: It is called now and then.
         inward: Whether blocks are added up at the roots.
     """
-    asked = matched_hops(hops, inward=inward)
-    if asked is None:
+    which = _selected(hops)
+    if which is None:
         return None
+    asked = _matched_hops(hops, which, inward=inward)
     found = match(asked, [root for root in roots for _ in range(units)], unit_bytes, tick)
-    which = np.arange(len(hops.src))
-    if len(asked.ahead) < len(which):
-        which = np.unique(hops.src * hops.n_ranks + hops.dst, return_index=True)[1]
     hop = which[found.hop]
     level = found.level.max() - found.level if inward else found.level
     order = np.argsort(level, kind="stable")

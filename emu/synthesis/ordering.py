@@ -148,7 +148,7 @@ class _Line:
 
 def _rounds_of_lanes(order: I64, messages: TreeMessages, hops: HopNetwork) -> I64:
     """Return [M] the round of each message: after what brings its data, and after those before it in the same queue."""
-    queue = (hops.src * (int(hops.channel.max()) + 1) + hops.channel)[messages.hop].tolist()
+    queue = hops.queue[messages.hop].tolist()
     before, last = messages.before.tolist(), dict[int, int]()
     level = [0] * len(before)
     for message in order.tolist():

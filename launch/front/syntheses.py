@@ -12,7 +12,7 @@ from emu.errors import either, must_be
 from emu.files import write_file
 from emu.study.synthesis_row import SynthesisRow, synthesis_row
 from emu.study.synthesize import SynthesisRequest
-from emu.synthesis.variants import SYNTHESISED
+from emu.synthesis.variants import SYNTHESIS_OPERATIONS
 from emu.units import TICKS_PER_S, format_size, parse_size, parse_time
 from launch.front.inputs import Topologies, question, topologies_of
 from launch.front.result import Result
@@ -41,7 +41,7 @@ class Synthesis(Result[SynthesisRow], drawn_by="chart.algorithm_chart:round_figu
 
     def save_xml(self, path: Path) -> None:
         """Write the first schedule as MSCCL XML, to run it on GPUs."""
-        name = f"synthesised-{self.rows[0].operation}-{self.rows[0].ranks}"
+        name = f"synthesized-{self.rows[0].operation}-{self.rows[0].ranks}"
         write_file("--xml", path, to_xml(self.schedules[0], self.operations[0], name).encode())
 
 
@@ -91,5 +91,5 @@ def check_written(operation: str, topologies: int, *, as_xml: bool) -> None:
     if topologies != 1:
         raise must_be("synthesize", "--topology", "given once where a schedule is written or drawn", topologies)
     if as_xml and operation not in COLLS:
-        what = f"given for {either(each for each in SYNTHESISED if each in COLLS)}"
+        what = f"given for {either(each for each in SYNTHESIS_OPERATIONS if each in COLLS)}"
         raise must_be("synthesize", "--xml", what, operation, "MSCCL XML has no root")

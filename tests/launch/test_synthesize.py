@@ -76,6 +76,20 @@ def test_ranks_that_no_path_joins_and_switches_that_turn_are_refused(emu):
     assert (done.code, "turn between messages; name an algorithm" in done.err) == (2, True)
 
 
+@pytest.mark.parametrize(
+    ("rate", "size", "said"),
+    [
+        ("0.5B/s", "16B", "synthesize: slow.csv: the bandwidth of a link must be 1 kB/s or more, got '0.5 B/s'"),
+        ("1500B/s", "1TiB", "synthesize: no schedule can be timed on slow.csv; all_gather synthesised: the message from"),
+    ],
+)
+def test_links_that_are_too_slow_are_refused_at_once(emu, rate, size, said):
+    Path("slow.csv").write_text(f"a,b,bandwidth,latency\n0,1,{rate},1us\n1,2,2kB/s,1us\n")
+    done = emu("synthesize", "all_gather", "--topology", "slow.csv", "--size", size)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.splitlines()[-1].startswith(f"emu: {said}")
+
+
 def test_a_time_that_leaves_nothing_is_refused_and_one_that_leaves_something_is_told(emu, monkeypatch):
     words = ("synthesize", "all_gather", "--topology", "hammingmesh:boards=1x1", "--size", "1MiB")
     done = emu(*words, "--time", "1us")
@@ -95,7 +109,7 @@ def test_a_time_that_leaves_nothing_is_refused_and_one_that_leaves_something_is_
 def test_the_program_that_is_written_is_read_and_runs_as_long(emu):
     Path("uneven.csv").write_text(UNEVEN)
     (made,) = emu("synthesize", "all_gather", "--topology", "uneven.csv", "--size", "1MiB", "--xml", "own.xml", "--json").json
-    words = ("--algorithm", "synthesised-all_gather-4", "--topology", "uneven.csv", "--size", "1MiB")
+    words = ("--algorithm", "synthesized-all_gather-4", "--topology", "uneven.csv", "--size", "1MiB")
     (row,) = emu("bench", "all_gather", "--import", "own.xml", *words, "--json").json
     assert row["wrong"] == 0
     assert row["time_s"] == pytest.approx(made["time_s"], rel=0.02)

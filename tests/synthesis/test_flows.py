@@ -9,7 +9,7 @@ import pytest
 from emu.bound.trees import tree_optimum
 from emu.collective.operation import operation
 from emu.synthesis.both_ways import divide
-from emu.synthesis.capacities import best_time, capacity_network, suffices, whole_capacities
+from emu.synthesis.capacities import CapacityNetwork, best_time, capacity_network, suffices, whole_capacities
 from emu.synthesis.hops import hop_network
 from emu.synthesis.max_flow import ENDLESS, first_short, max_flow, source_side
 from emu.topology.catalogue import build_topology
@@ -61,6 +61,14 @@ def test_the_best_time_is_the_optimum_that_the_bound_finds(seed):
     ):
         wanted = tree_optimum(topology, operation(name, n), tuple(range(n)))
         assert float(best_time(way, shares)) == pytest.approx(wanted.s_per_byte, rel=1e-12)
+
+
+def test_the_best_time_of_wide_links_without_a_common_unit_is_exact():
+    n = 96
+    capacity = np.random.default_rng(0).integers(400_000_000_000, 400_100_000_000, (n, n))
+    np.fill_diagonal(capacity, 0)
+    net = CapacityNetwork(n, capacity, np.arange(n), 1)
+    assert best_time(net, np.ones(n, np.int64)) == Fraction(n - 1, int(capacity.sum(axis=0).min()))
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -150,7 +150,7 @@ def next_case(asked: PlacedBench, size: int, last: Case | None = None) -> Case:
         last: The case of the size before, which is taken again where it is the same; None: there is none.
     """
     if asked.request.algorithm == SYNTHESIZED:
-        return asked.synthesised(size)
+        return asked.synthesis_case(size)
     if asked.request.algorithm not in choosers():
         return last or asked.case(asked.request.algorithm)
     (name, dims), passed, told = _chosen_algorithm(asked, size)

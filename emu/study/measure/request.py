@@ -68,7 +68,7 @@ class PlacedBench:
         """Return the number of elements in a size in bytes."""
         return size // self.item_bytes
 
-    def synthesised(self, size: int) -> "Case":
+    def synthesis_case(self, size: int) -> "Case":
         """Return the case of the schedule that is synthesised for a size in bytes.
 
         Raises:
