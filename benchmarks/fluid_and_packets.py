@@ -18,7 +18,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import emu
-from emu.errors import EmuError
+from emu.errors import RunError
 from emu.files import check_file
 from emu.model.generate.generate import generate
 from emu.model.model import find_model
@@ -126,7 +126,7 @@ def compare(fabric: str, question: str, network: str) -> Compared:
     try:
         found = run(question, topology, network)
         ratio = ratio_of(found)
-    except EmuError as error:
+    except RunError as error:  # packets wait in a circle; a refusal ends the benchmark
         return Compared(fabric, question, network, None, 1.0, str(error))
     far = abs(ratio - 1) > BEYOND
     return Compared(fabric, question, network, found, ratio, reason(question, found, ratio) if far else "")

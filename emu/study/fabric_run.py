@@ -46,11 +46,19 @@ class FabricRun:
     ways: Ways
     run: PacketRun
     fluid: Timeline
+    assumptions: tuple[str, ...]  # sentences on which its times rest
+    launch_s: float = 0.0  # that each rank takes before it enters a collective; the timelines begin after it
+    chosen: str = ""  # by a library, in its own words
+
+    @property
+    def time_s(self) -> float:
+        """The time of the whole run in seconds."""
+        return self.launch_s + self.run.timeline.end_s
 
     @cached_property
     def figures(self) -> PacketFigures:
         """The figures of the run beside its time."""
-        return figures_of(self.run, self.fabric, self.topology, self.fluid.end_s)
+        return figures_of(self.run, self.fabric, self.topology, self.launch_s + self.fluid.end_s)
 
     @cached_property
     def causes(self) -> PauseCauses:
@@ -68,7 +76,8 @@ class FabricRun:
         """
         if self.fabric.network.route != "hash":
             return []
-        return held_messages(self.causes, root, self.run, self.graph, self.fluid)
+        hop_queue = np.asarray(self.ways.step[: len(self.graph.hop_link)] >> 1, np.int64)
+        return held_messages(self.causes, root, self.run, self.graph, hop_queue, self.fluid)
 
     def perturbed(self, seed: int) -> "FabricRun":
         """Return the run with a seed of its own, in which tasks that wait for nothing start up to a packet's time later."""
@@ -113,7 +122,8 @@ def collective_run(job: CollectiveJob, fabric: PacketFabric) -> FabricRun:
     with name_tasks(job.name, partial(message_name, schedule, graph)):
         ways = fabric.ways(graph, job.topology, key)
         run = fabric.run(graph, job.topology, ways)
-        return FabricRun(job.name, job.topology, fabric, graph, ways, run, run_graph(graph))
+        assumed = (*job.topology.assumptions, *fabric.assumptions)
+        return FabricRun(job.name, job.topology, fabric, graph, ways, run, run_graph(graph), assumed)
 
 
 def collective_graph(job: CollectiveJob) -> tuple[Graph, I64, Schedule]:
@@ -125,12 +135,14 @@ def collective_graph(job: CollectiveJob) -> tuple[Graph, I64, Schedule]:
     return piece.graph, piece.route_keys, full
 
 
-def trace_run(name: str, replay: PacketReplay) -> FabricRun:
+def trace_run(name: str, replay: PacketReplay, assumptions: tuple[str, ...]) -> FabricRun:
     """Return the run of all steps of a trace by packets; the errors are those of `PacketReplay.run`.
 
     Args:
         name: The name of the trace.
         replay: The trace on its topology and its packets.
+        assumptions: Sentences on which its times rest.
     """
     run, graph = replay.run(), replay.replayed.graph
-    return FabricRun(name, replay.layout.topology, replay.fabric, graph, replay.possible_paths, run, run_graph(graph))
+    topology, ways = replay.layout.topology, replay.possible_paths
+    return FabricRun(name, topology, replay.fabric, graph, ways, run, run_graph(graph), assumptions)

@@ -1,10 +1,9 @@
 """The question of `emu show fabric-run`: where do packets wait, which links pause, and who blocks whom?"""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from emu.collective.algorithm import AUTO
 from emu.collective.operation import OPERATIONS
 from emu.collective.shape import Grid
 from emu.errors import must_be
@@ -15,10 +14,19 @@ from emu.study.measure.bench import next_case
 from emu.study.measure.request import BenchRequest, place_bench
 from emu.study.pause_tree import PauseTree
 from emu.study.training.composed.software_costs import costed_topology
-from emu.study.training.step.packet_step import packet_replay
+from emu.study.training.step.packet_step import packet_assumptions, packet_replay
 from emu.topology.topology import Topology
 from emu.units import format_size, parse_size, seconds
-from launch.front.inputs import DeviceLike, Topologies, Words, grid_of, overheads_of, question, several, topologies_of
+from launch.front.inputs import (
+    DeviceLike,
+    Topologies,
+    Words,
+    algorithm_words,
+    grid_of,
+    overheads_of,
+    question,
+    topologies_of,
+)
 from launch.front.result import Result, lazy
 from launch.front.steps.replays import TraceLike, named_trace, timed_replays
 from launch.front.steps.timed_steps import TraceTiming
@@ -48,8 +56,9 @@ class PacketPorts(Result[PortUse], drawn_by="chart.queue_chart:queue_figure"):
         trees = [
             {**_tree_as_json(found, tree), "not_on_its_way": _held_as_json(found, tree.queue)} for tree in found.causes.trees
         ]
-        times = {"time_s": found.run.timeline.end_s, **asdict(found.figures)}
-        return {"name": found.name, "topology": found.topology.name, **times, "ports": self.rows, "full_ports": trees}
+        times = {"time_s": found.time_s, **asdict(found.figures)}
+        what = {"name": found.name, "topology": found.topology.name, **times}
+        return {**what, "ports": self.rows, "full_ports": trees, "assumptions": found.assumptions}
 
     def _shown(self) -> tuple[Any, ...]:
         return (self.found,)
@@ -103,7 +112,8 @@ def show_fabric_run(
         network: The network of packets, such as `roce:route=in-turn`: roce, ultra-ethernet, infiniband, nvlink, ub or tcp, with
             settings; empty: roce.
         fabric: Packets and their settings cell, seed and events, such as `packets:cell=8KiB`.
-        algorithm: The algorithm of a collective, or words that choose those of a trace; empty: `auto`.
+        algorithm: The algorithm of a collective, or words that choose those of a trace; empty: that of the
+            library of `stack`, or `auto`.
         size: The bytes of one rank's buffer of a collective, such as `8MiB`; None: it is a trace.
         ranks: The ranks of a collective; None: all NPUs of the topology.
         dims: The shape of the grid, for a collective's algorithm on a grid, such as `4x4`; empty: the topology's.
@@ -115,14 +125,17 @@ def show_fabric_run(
         InputError: an argument is impossible; the line says which, and how to mend it.
         RunError: packets wait for one another in a circle, or the budget is spent.
     """
-    packets = engine_choice(fabric, network).packets
+    engine = engine_choice(fabric, network)
+    packets = engine.packets
     if packets is None:
         raise must_be(_WHERE, "--fabric", "packets, such as packets:cell=8KiB", FLUID, "the fluid fabric has no queues")
     if _is_operation(what):
         if device is not None:
             raise must_be(_WHERE, "--device", "left out where a collective is shown", str(device), "it computes nothing")
-        request = _request(what, algorithm, size, ranks, grid_of(dims), dtype)
-        found = _collective(request, costed_topology(overheads_of(stack), _one(topologies_of(topology))), packets)
+        under = overheads_of(stack)
+        asked = _request(what, algorithm_words(algorithm, under), size, ranks, grid_of(dims), dtype)
+        asked = replace(asked, launch_s=under.launch_s, engine=engine)
+        found = _collective(asked, costed_topology(under, _one(topologies_of(topology))), packets)
     else:
         for flag, value in (("--size", size), ("--ranks", ranks), ("--dims", dims or None)):
             if value is not None:
@@ -156,7 +169,7 @@ def _one(machines: list[Topology] | tuple[Topology, ...]) -> Topology:
 
 
 def _request(
-    operation: str, algorithm: Words, size: int | str | None, ranks: int | None, grid: Grid, dtype: str | None
+    operation: str, algorithm: tuple[str, ...], size: int | str | None, ranks: int | None, grid: Grid, dtype: str | None
 ) -> BenchRequest:
     """Return the request of a collective of one size; arguments as in `show_fabric_run`.
 
@@ -165,10 +178,10 @@ def _request(
     """
     if size is None:
         raise must_be(_WHERE, "--size", "given for a collective, such as 8MiB", "none")
-    names = several(algorithm)
-    if len(names) > 1 or any("=" in name for name in names):
+    names = algorithm[1:] or algorithm  # after the library's or `auto`
+    if len(names) > 1 or "=" in names[0]:
         raise must_be(_WHERE, "--algorithm", "one NAME for a collective", " ".join(names))
-    [name] = names or (AUTO,)
+    [name] = names
     return BenchRequest(operation, name, (parse_size(size, "--size"),), dtype or "float32", ranks=ranks, dims=grid)
 
 
@@ -178,7 +191,8 @@ def _collective(request: BenchRequest, topology: Topology, packets: PacketFabric
     case = next_case(place_bench(topology, request), size)
     job = case.job(size)
     with progress_bar(f"running {job.name} by packets"):
-        return collective_run(job._replace(name=f"{job.name} of {format_size(size)}"), packets)
+        found = collective_run(job._replace(name=f"{job.name} of {format_size(size)}"), packets)
+    return replace(found, assumptions=case.assumptions(), launch_s=request.launch_s, chosen=case.chosen)
 
 
 def _trace(what: TraceLike, timing: TraceTiming, packets: PacketFabric) -> FabricRun:
@@ -187,4 +201,5 @@ def _trace(what: TraceLike, timing: TraceTiming, packets: PacketFabric) -> Fabri
     name, recorded = named_trace(what)
     with progress_bar(f"running {name} by packets"):
         [timed] = timed_replays(recorded, timing)
-        return trace_run(name, packet_replay(timed, packets))
+        assumed = (*timed.topology.assumptions, *packet_assumptions(timed, packets))
+        return trace_run(name, packet_replay(timed, packets), assumed)

@@ -125,6 +125,7 @@ def faults(
     built = topologies_of(topology)
     machines = [machine_of(each, npus or max(_DEFAULT_NPUS, *(other.n_npus for other in built))) for each in built]
     found = {size: faults_of(size) for size in {machine.npus for machine in machines}}
+    losses = {size: loss_at(each.per_day) for size, each in found.items()}
     networks = {machine.topology.name: network_cost(machine.topology, book) if book else None for machine in machines}
     cases = [(machine, group) for machine in machines for group in sizes]
     for machine, group in cases:
@@ -135,7 +136,7 @@ def faults(
         rows.append(
             MachineWaste(
                 row,
-                loss_at(found[machine.npus].per_day),
+                losses[machine.npus],
                 job_mfu,
                 None if job is None else row.waiting(job),
                 _aggregate_dollars(network, row, price),

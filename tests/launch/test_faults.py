@@ -7,6 +7,8 @@ from collections import Counter
 import pytest
 from matplotlib.image import imread
 
+from emu import InputError, faults
+
 BESIDE = ("infinitehbd:k=3", "infinitehbd:k=2", "big-switch:n=2880", "nvl:72", "nvl:576", "tpuv4:cubes=5x3x3")
 
 
@@ -154,6 +156,13 @@ def test_what_cannot_be_is_one_line_before_anything_is_counted(emu, asked, line)
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith(f"emu: {line}")
     assert len(done.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("asked", [{"rate": "1%"}, {"mtbf": "1000000y", "mttr": "1d"}])
+def test_goodput_without_faults_in_time_is_refused_before_groups_are_counted(monkeypatch, asked) -> None:
+    monkeypatch.setattr("launch.front.machine_faults.waste_of", lambda *_: pytest.fail("groups were counted"))
+    with pytest.raises(InputError, match="faults: checkpoint needs"):
+        faults(topology="nvl:72", checkpoint="60s", **asked)
 
 
 def test_a_machine_larger_than_the_log_is_one_line(emu) -> None:

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 import emu
-from emu.study.pause_tree import PauseTree, _overlap_fs, pause_causes
+from emu.fabric.engine.packets.ways import message_ends
+from emu.fabric.graph import Timeline
+from emu.study.pause_tree import PauseCauses, PauseTree, _overlap_fs, held_messages, pause_causes
 
 SWITCH = "switch:n=8,bandwidth=50GB/s,latency=500ns"
 DRAIN = 1000  # ticks in which a port sends what made a link pause
@@ -49,10 +51,16 @@ def test_a_circle_of_ports_ends_at_the_port_at_which_it_closes():
     ]
 
 
-def test_every_pause_is_in_one_tree_at_random():
+def test_of_two_pauses_that_begin_at_one_tick_the_one_of_the_lower_queue_is_no_branch_of_the_other():
+    found = causes((1, 100, 300, 2), (2, 100, 300, 0))
+    assert {(tree.queue, tree.held_fs) for tree in found.trees} == {(0, 200), (2, 200)}
+
+
+@pytest.mark.parametrize("last_tick", [10, 10**5])
+def test_every_pause_is_in_one_tree_at_random(last_tick):
     rng = np.random.default_rng(0)
     for _ in range(50):
-        since = rng.integers(0, 10**5, 60)
+        since = rng.integers(0, last_tick, 60)
         queue, waits_for = rng.integers(0, 9, (2, 60))
         columns = np.stack((queue, since, since + rng.integers(1, 9999, 60), waits_for), axis=-1)
         rows = columns[queue != waits_for].tolist()
@@ -69,6 +77,29 @@ def test_the_overlap_with_pauses_is_their_length_within_a_message():
     spans = np.array([(0, 10, 20, 1), (0, 30, 60, 1)])
     start, end = np.array([0, 15, 40, 21, 70]), np.array([100, 35, 50, 29, 90])
     assert _overlap_fs(spans, start, end).tolist() == [40, 10, 10, 0, 0]
+
+
+def held_of_one_message(pauses, hops, lanes=1, root=0):
+    """The message of the given hops, from tick 0 to 100 and alone to 10, as the tree of `root` with these pauses held it up."""
+    queue = np.array(hops)
+    graph = SimpleNamespace(n_tasks=1, hop_task=np.zeros(len(hops), np.int64), hop_link=queue // lanes)
+    rows = np.array([(q, since, until, root) for q, since, until in pauses])
+    found = PauseCauses(rows, np.full(len(rows), root), ())
+    took, fluid = (Timeline(*np.array([[0], [end], [end], [0.0]]), "packets") for end in (100, 10))
+    run = SimpleNamespace(timeline=took, lanes=lanes)
+    return [(each.queue, each.held_fs) for each in held_messages(found, root, run, graph, queue, fluid)]
+
+
+def test_a_message_is_held_up_while_one_port_on_its_way_is_paused_at_least():
+    assert held_of_one_message([(1, 10, 40), (2, 20, 60), (1, 70, 80)], [1, 2, 3]) == [(1, 60)]
+    assert held_of_one_message([(1, 20, 30), (2, 10, 60), (4, 0, 100)], [1, 2, 3]) == [(2, 50)]
+
+
+def test_a_pause_of_a_lane_holds_up_none_of_another_lane():
+    pauses = [(4, 10, 40), (5, 50, 60)]  # both lanes of link 2
+    assert held_of_one_message(pauses, [4, 6], lanes=2) == [(4, 30)]
+    assert held_of_one_message(pauses, [5, 6], lanes=2) == [(5, 10)]
+    assert held_of_one_message(pauses, [6], lanes=2) == []
 
 
 def goal(sends: list[tuple[int, int]], ranks: int = 8, size: int = 2**21) -> str:
@@ -157,3 +188,25 @@ def test_messages_on_their_way_to_the_full_port_are_not_named():
             assert held.time_fs > 1.05 * held.fluid_fs
             named += 1
     assert named > 100
+
+
+def test_the_port_that_held_up_a_message_is_on_a_lane_that_it_takes():
+    """Routes of a torus name two lanes; a pause is of one of them."""
+    found = emu.show_fabric_run(
+        "all_to_all",
+        topology="torus:dims=4x4,bandwidth=50GB/s,latency=500ns",
+        network="roce:pause_above=32KiB,resume_below=24KiB",
+        algorithm="at-once",
+        size="4MiB",
+    ).found
+    assert found.run.lanes == 2
+    lanes, (src, dst) = set(), message_ends(found.graph, found.topology.links)
+    routes = [found.topology.routes(src, dst, np.full(len(src), key)) for key in range(4)]
+    starts = [each.start for each in routes]
+    for tree in found.causes.trees:
+        for held in found.held(tree.queue):
+            spans = [slice(*start[held.task : held.task + 2]) for start in starts]
+            ways = [2 * each.link[span] + each.virtual[span] for each, span in zip(routes, spans, strict=True)]
+            assert held.queue in np.concatenate(ways)
+            lanes.add(held.queue % 2)
+    assert lanes == {0, 1}

@@ -75,12 +75,12 @@ def _draw_queues(axes: Axes, found: FabricRun, colours: dict[int, str]) -> None:
         if run.queue_bytes[:, queue].any():
             colour = colours.get(queue) or hue(next(others))
             axes.stairs(run.queue_bytes[:, queue], edges * scale, baseline=None, color=colour, label=found.port(queue))
-    above = found.fabric.network.pause_above_bytes
+    above, most = found.fabric.network.pause_above_bytes, int(run.queue_bytes.max(initial=1))
     if above:
         told = f"{format_size(above)}: a link that brought more is paused"
         axes.axhline(above, color=GREY, linewidth=0.8, linestyle="--", label=told)
     axes.yaxis.set_major_formatter(lambda size, _: format_size(size))
-    axes.yaxis.set_major_locator(MultipleLocator(2.0 ** round(log2(max(1, int(run.queue_bytes.max(initial=1))) / _TICKS))))
+    axes.yaxis.set_major_locator(MultipleLocator(2.0 ** round(log2(max(_TICKS, above, most) / _TICKS))))
     axes.set_ylim(bottom=0)
     axes.set_xlim(0, edges[-1] * scale)
     axes.set_title("bytes that wait in the fullest ports", loc="left", fontsize=9, color=INK)

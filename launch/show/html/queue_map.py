@@ -29,8 +29,8 @@ def queue_map(found: FabricRun) -> Block:
     codes = _codes(found, level, paused)
     course = curves(links, drawn.at)
     ports = [_port(mark, course, drawn.gap) for mark in range(2 * len(course))]
-    for queue in range(len(links) * found.run.lanes):
-        ports[int(mark_of_links(found)[queue // found.run.lanes])].told.append(found.port(queue))
+    for queue, mark in enumerate(np.repeat(mark_of_links(found), found.run.lanes).tolist()):
+        ports[mark].told.append(found.port(queue))
     most = int(found.run.queue_bytes.max(initial=0))
     data = SimpleNamespace(
         **view_of(drawn.low, drawn.size),

@@ -9,7 +9,7 @@ from launch.show.chart.queue_chart import queue_figure
 from launch.show.html.page import picture_block
 from launch.show.html.queue_map import queue_map
 from launch.show.text.packet_lines import beside_fluid, waits_of_packets
-from launch.show.text.queue_report import pause_lines, port_columns, unpaused
+from launch.show.text.queue_report import chosen_lines, pause_lines, port_columns, unpaused
 from launch.show.topology_picture import MOST_NODES
 
 _OVER_TIME = "The slider moves through the run; an end of a cable is the port of the node beside it."
@@ -29,7 +29,7 @@ def queue_page(found: FabricRun, ports: Sequence[PortUse]) -> Page:
 
 def _figures(found: FabricRun) -> Iterator[KeyFigure]:
     """Yield the key figures: times, the fullest port and the pauses."""
-    figures, time_s = found.figures, found.run.timeline.end_s
+    figures, time_s = found.figures, found.time_s
     ratio = time_s / figures.fluid_s if figures.fluid_s else 1.0
     yield KeyFigure("time_s", "by packets", format_time(time_s), time_s, f"{ratio:.3f} of the fluid fabric's")
     yield KeyFigure("fluid_s", "fluid", format_time(figures.fluid_s), figures.fluid_s)
@@ -49,10 +49,11 @@ def _sections(found: FabricRun, ports: Sequence[PortUse]) -> Iterator[Section]:
         yield Section("Over time", (sentences((f"{n:,} nodes are too many to draw: at most {MOST_NODES} are drawn",)),))
     yield Section("Queues, pauses, and who blocks whom", (picture_block(queue_figure(found), _PICTURE), *_words(found)))
     yield Section("Ports", (table_block(port_columns(), ports),), "Those in which the most bytes waited come first.")
-    yield Section("Assumed", (sentences((*found.topology.assumptions, *found.fabric.assumptions)),))
+    yield Section("Assumed", (sentences(found.assumptions),))
 
 
 def _words(found: FabricRun) -> tuple[Block, ...]:
     """Return the time beside the fluid one, where packets waited and the trees of pauses as text, to be copied."""
-    lines = [beside_fluid(found.run.timeline.end_s, found.figures), *waits_of_packets(found.figures), "", *pause_lines(found)]
+    first = (beside_fluid(found.time_s, found.figures), *chosen_lines(found))
+    lines = [*first, *waits_of_packets(found.figures), "", *pause_lines(found)]
     return (Block(template="verbatim.html", text="\n".join(lines)),)

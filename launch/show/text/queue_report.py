@@ -17,10 +17,10 @@ def queue_report(found: FabricRun, ports: tuple[PortUse, ...]) -> str:
     """Return the report of a run by packets: its time, the ports in which most waited, and the trees of pauses."""
     more = [f"and {len(ports) - _MOST_PORTS} ports more"] if len(ports) > _MOST_PORTS else []
     sections = (
-        [run_title(found), *waits_of_packets(found.figures)],
+        [run_title(found), *chosen_lines(found), *waits_of_packets(found.figures)],
         [column_table(port_columns(), ports[:_MOST_PORTS]), *more] if ports else [],
         [*pause_lines(found)],
-        assumption_lines((*found.topology.assumptions, *found.fabric.assumptions)),
+        assumption_lines(found.assumptions),
     )
     return "\n\n".join("\n".join(lines) for lines in sections if lines)
 
@@ -28,7 +28,12 @@ def queue_report(found: FabricRun, ports: tuple[PortUse, ...]) -> str:
 def run_title(found: FabricRun) -> str:
     """Return what ran, on which topology and network, and its time beside the fluid one."""
     where = f"{found.name} on {found.topology.name} by packets of {found.fabric.network.kind}"
-    return f"{where}: {beside_fluid(found.run.timeline.end_s, found.figures)}"
+    return f"{where}: {beside_fluid(found.time_s, found.figures)}"
+
+
+def chosen_lines(found: FabricRun) -> list[str]:
+    """Return the line with the choice of a library in its own words; none where no library chose."""
+    return [f"chosen: {found.chosen}"] if found.chosen else []
 
 
 def port_columns() -> list[Column[PortUse]]:

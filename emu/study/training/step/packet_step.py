@@ -63,7 +63,6 @@ def by_packets(timed: TimedTrace, fabric: PacketFabric, perturb: int = 0) -> Tim
     run = replay.run()
     found = report(timed.trace, replay.replayed, run.timeline)
     wall_s = time.perf_counter() - began
-    chosen = (CHOSEN_BY_FLUID,) if is_automatic(timed.choice.chooser) else ()
     return replace(
         timed,
         replayed=replay.replayed,
@@ -72,9 +71,14 @@ def by_packets(timed: TimedTrace, fabric: PacketFabric, perturb: int = 0) -> Tim
         link_busy=busy_shares(replay.replayed, run.timeline, found.began_fs, found.ended_fs),
         spread=_spread(replay, perturb) if perturb else None,
         wall_fabric_s=wall_s,
-        engine_assumed=(*fabric.assumptions, *chosen),
+        engine_assumed=packet_assumptions(timed, fabric),
         packets=figures_of(run, fabric, timed.topology, timed.report.step_time_s),
     )
+
+
+def packet_assumptions(timed: TimedTrace, fabric: PacketFabric) -> tuple[str, ...]:
+    """Return the sentences that the packets add to those on which a step rests."""
+    return (*fabric.assumptions, *((CHOSEN_BY_FLUID,) if is_automatic(timed.choice.chooser) else ()))
 
 
 def packet_replay(timed: TimedTrace, fabric: PacketFabric) -> PacketReplay:

@@ -57,9 +57,7 @@ class CostlyRequest:
     size_bytes: int  # bytes of each request, as timed
     time_s: float  # seconds of all, each from entering to leaving it; in that time other ranks may be waited for
     algorithm: str | None  # None: it is a message
-    alone_s: (
-        float | None
-    )  # seconds of each in the fluid fabric, if its group were alone; None, as in the next four: not computed
+    alone_s: float | None  # seconds of each in the fluid fabric, alone; None, as in the next four: not computed
     busbw_Bps: float | None  # bus bandwidth as nccl-tests defines it, for that time
     of_bound: float | None  # the least time of any schedule divided by that time
     next_algorithm: str | None  # the fastest of the others

@@ -24,7 +24,7 @@ for (const figure of document.querySelectorAll("figure:has(svg.queues)")) {
     timer = setInterval(() => { slider.value = Number(slider.value) + 1; show(); if (slider.value === slider.max) stop(); }, 80);
   });
   slider.addEventListener("input", () => { stop(); show(); });
-  const fullest = Math.max(0, run.words.findIndex((_, moment) => ports.some(port => port.code[moment] >= "8")));
-  slider.value = Number(location.hash.slice(1)) || fullest;
+  const firstPause = Math.max(0, run.words.findIndex((_, moment) => ports.some(port => port.code[moment] >= "8")));
+  slider.value = Number(location.hash.slice(1)) || firstPause;
   show();
 }

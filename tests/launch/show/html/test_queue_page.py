@@ -131,3 +131,13 @@ def test_the_port_of_a_link_is_drawn_at_the_node_that_it_leaves(answer, page):
         ends = [(float(numbers[0]), -float(numbers[1])), (float(numbers[-2]), -float(numbers[-1]))]
         assert told == answer.found.port(link)
         assert min(np.hypot(a - x, b - y) for a, b in ends) < 0.02
+
+
+def test_the_axis_of_bytes_has_few_ticks_where_queues_are_far_below_the_pause():
+    """Without a packet that waits, and with 8 KiB where links pause above 256 KiB."""
+    for ranks in (1, 2):
+        found = emu.show_fabric_run("all_to_all", topology="fat-tree:radix=4", size="64KiB", ranks=ranks).found
+        axes = queue_figure(found).axes[0]
+        low, high = axes.get_ylim()
+        assert high >= 2**18
+        assert 2 <= np.count_nonzero((axes.get_yticks() >= low) & (axes.get_yticks() <= high)) <= 12
