@@ -2,6 +2,7 @@
 
 import importlib
 import re
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -22,7 +23,8 @@ from emu.units import parse_size, parse_time
 from launch.clusters import ClusterOptions, pool_and_cluster
 from launch.front.inputs import Topologies, algorithm_words, grid_of, overheads_of, question, topologies_of
 from launch.front.result import Result
-from launch.show.progress import itself, late_notice, with_progress
+from launch.show.progress import itself, late_notice, progress_bar, with_progress
+from launch.show.row_file import row_known
 from launch.show.text.collective_table import bench_report, bench_text, compare_lines
 
 if TYPE_CHECKING:  # they take long to load
@@ -182,11 +184,24 @@ def bench(
 
 def _measured(placed: Sequence[PlacedBench], where: ClusterOptions, *, timing_only: bool) -> Bench:
     """Return the measured times of one algorithm (or of a chooser's) at each size on each topology."""
-    rows: list[BenchRow] = []
     with _mover(placed, where, timing_only=timing_only) as mover:
+        if len(placed) > 1:
+            return Bench(tuple(_rows_on_several(placed, mover)))
+        [one] = placed
+        return Bench(tuple(with_progress(measure(one, mover), _label(one), len(one.request.sizes), bench_text, itself)))
+
+
+def _rows_on_several(placed: Sequence[PlacedBench], mover: "TensorMover | None") -> Iterator[BenchRow]:
+    """Yield the rows of several topologies; each is reported when it is known, and meanwhile which topology is measured."""
+    label, total = f"{placed[0].operation.name} on {len(placed)} topologies", sum(len(each.request.sizes) for each in placed)
+    name, began_s = "", 0.0
+    with progress_bar(label, total, lambda: f"on {name} for {time.monotonic() - began_s:.0f} s") as advance:
         for each in placed:
-            rows += with_progress(measure(each, mover), _label(each), len(each.request.sizes), bench_text, itself)
-    return Bench(tuple(rows))
+            name, began_s = each.site.topology.name, time.monotonic()
+            for row in measure(each, mover):
+                row_known(row)
+                yield row
+                advance(bench_text(row))
 
 
 def _compared(placed: Sequence[PlacedBench], pool: JobPool) -> AlgorithmComparison:

@@ -5,9 +5,13 @@ import logging
 import re
 import sys
 import time
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from emu.study.measure.bench import measure
+from launch.front import measurements
 from launch.show import progress
 
 
@@ -123,3 +127,24 @@ def test_where_nothing_can_be_counted_a_pipe_is_told_how_long_it_has_taken(
     assert first == "timing the step"
     assert later
     assert all(re.fullmatch(r"timing the step: \d+ s so far", line) for line in later)
+
+
+def test_rows_of_several_topologies_are_told_as_they_are_known_and_which_one_is_measured(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def slowly(*asked: Any) -> Iterator[Any]:
+        time.sleep(0.5)
+        yield from measure(*asked)
+
+    monkeypatch.setattr(measurements, "measure", slowly)
+    show_on_a_pipe(monkeypatch)
+    fabrics = [f"ring:n={n},bandwidth=1GB/s,latency=0s" for n in (4, 8)]
+    with caplog.at_level(logging.INFO, "emu"):
+        measurements.bench("all_reduce", topology=fabrics, algorithm="ring", size="1MiB", timing_only=True)
+    told = [record.getMessage().removeprefix("all_reduce on 2 topologies: ") for record in caplog.records]
+    first, second = (
+        told.index(f"{n} of 2: ring, 1 MiB on {name}: {ms} ms")
+        for n, name, ms in zip((1, 2), fabrics, (1.573, 1.835), strict=True)
+    )
+    assert f"on {fabrics[0]} for 0 s" in told[:first]
+    assert f"1 of 2: on {fabrics[1]} for 0 s" in told[first:second]
