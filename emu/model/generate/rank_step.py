@@ -12,7 +12,7 @@ from emu.model.generate.part import Part
 from emu.model.generate.sharded_states import ShardedStates
 from emu.model.generate.stage_passes import RankParts, StagePasses, memory_of, run_stages
 from emu.model.generate.states import Role, finished, group_equal_sizes, ranks_by_share, ring_ranks
-from emu.model.generate.tape import KnownStretches, Tape
+from emu.model.generate.tape import KnownSegments, Tape
 from emu.model.layer_on_rank import Splits, about_even, classes, rows_by_kind
 from emu.model.memory.step_memory import PeakBytes
 from emu.model.model import Model
@@ -38,7 +38,7 @@ def peaks(model: Model, plan: Plan, stack: Stack, places: Iterable[int]) -> Iter
 
     Token rows are spread evenly over experts.
     """
-    known: KnownStretches = {}
+    known: KnownSegments = {}
     first = RankParts(model, plan, stack, rows_by_kind(about_even, plan, model))
     for rank in (replace(first, place=place) for place in places):
         yield rank.memory.peak(walk(rank, known)[0].ledger)
@@ -65,7 +65,7 @@ def _roles(rank: RankParts, ranks: I64) -> Iterator[Role]:
     yield from (role._replace(even=len(found) == 1) for role in found)
 
 
-def walk(rank: RankParts, known: KnownStretches | None = None) -> tuple[Tape, Mapping[int, StagePasses]]:
+def walk(rank: RankParts, known: KnownSegments | None = None) -> tuple[Tape, Mapping[int, StagePasses]]:
     """Write the forwards and backwards of a rank on a new tape; return the tape, and the passes by stage.
 
     The end of the step is not written: `ExpertGradients.settle` and `finished` add it.

@@ -1,4 +1,4 @@
-"""The tape: the events of one role in the order in which they are issued, with repeated stretches stored once.
+"""The tape: the events of one role in the order in which they are issued, with repeated segments stored once.
 
 Each kernel is a computation of its own, because its time is the longer of that of its FLOPs and that of its bytes: several
 kernels counted as one would take too little time.
@@ -38,15 +38,15 @@ class _Row(NamedTuple):
     split: int  # split sizes by their number
 
 
-class _Stretch(NamedTuple):
+class _Segment(NamedTuple):
     """A sequence of events whose numbers are relative, so that it can be repeated anywhere in the step."""
 
     rows: I64  # [E, fields of a row]
     waits: I64  # [E] how many each waits for
-    wait: I64  # [W] which, counted from the first of the stretch
+    wait: I64  # [W] which, counted from the first of the segment
 
 
-KnownStretches = dict[Hashable, tuple[_Stretch, Ledger, Hashable, Hashable]]  # stretches by how they begin, and how they end
+KnownSegments = dict[Hashable, tuple[_Segment, Ledger, Hashable, Hashable]]  # segments by how they begin, and how they end
 
 
 @dataclass(slots=True)
@@ -57,7 +57,7 @@ class Tape:
     """
 
     dtype: str  # of computations
-    stretches: list[tuple[int, _Stretch]] = field(default_factory=list)  # and the number of its first event
+    segments: list[tuple[int, _Segment]] = field(default_factory=list)  # and the number of its first event
     rows: list[_Row] = field(default_factory=list)  # after them
     waits: list[tuple[int, ...]] = field(default_factory=list)
     words: dict[str, int] = field(default_factory=dict)
@@ -68,9 +68,9 @@ class Tape:
     shapes: dict[Shape, int] = field(default_factory=lambda: {MOVES: 0})
     held: dict[str, tuple[int, ...]] = field(default_factory=dict)  # requests that nothing waits for yet, by what will
     begins: int = 0  # the number of the first of the rows
-    shared: int = 0  # stretches that the tape has in common with the one that it is a copy of
+    shared: int = 0  # segments that the tape has in common with the one that it is a copy of
     ledger: Ledger = field(default_factory=Ledger)  # what lives on the role's ranks, until now
-    known: KnownStretches = field(default_factory=dict)
+    known: KnownSegments = field(default_factory=dict)
     silent: bool = False
 
     def __len__(self) -> int:
@@ -95,8 +95,8 @@ class Tape:
         at = len(self)
         begun = (what, self._state(at), state(at))
         if begun in self.known:
-            stretch, ledger, own, kept = self.known[begun]
-            self._add_stretch(stretch)
+            segment, ledger, own, kept = self.known[begun]
+            self._add_segment(segment)
             self._restore(own, at)
             restore(kept, at)
             self.ledger.append(ledger)
@@ -164,7 +164,7 @@ class Tape:
     def own_bytes(self) -> int:
         """Return the bytes of memory traffic of the computations that were added after this tape was copied."""
         kind, size = _Row._fields.index("kind"), _Row._fields.index("bytes")
-        own = [stretch.rows for _, stretch in self.stretches[self.shared :]]
+        own = [segment.rows for _, segment in self.segments[self.shared :]]
         written = sum(int(rows[rows[:, kind] == Kind.COMPUTE, size].sum()) for rows in own)
         return written + sum(row.bytes for row in self.rows if row.kind == Kind.COMPUTE)
 
@@ -172,22 +172,22 @@ class Tape:
         """Return a copy of the tape that can be continued independently of this one."""
         self._close()
         own: dict[str, Any] = {n: {**getattr(self, n)} for n in ("words", "axes", "splits", "shapes", "last", "joined")}
-        own |= {"stretches": [*self.stretches], "rows": [], "waits": [], "known": {}, "ledger": replace(self.ledger)}
-        return replace(self, shared=len(self.stretches), **own)
+        own |= {"segments": [*self.segments], "rows": [], "waits": [], "known": {}, "ledger": replace(self.ledger)}
+        return replace(self, shared=len(self.segments), **own)
 
     def events(self) -> Events:
         """Return the events as columns, ending with the mark of the step's end."""
         whole = self.copy()
         whole.mark("step")
         whole._close()
-        rows = np.concatenate([stretch.rows for _, stretch in whole.stretches])
+        rows = np.concatenate([segment.rows for _, segment in whole.segments])
         kind, stream, name, dtype, flops, size, count, shape, group, root, split = rows.T
         words, none = list(whole.words), np.zeros_like(kind)
         named = [tuple(map(words.__getitem__, of.tolist())) for of in (name, dtype)]
         sizes = np.array(list(whole.shapes), np.int64)[shape].T
         splits = [*map(list(whole.splits).__getitem__, split.tolist())]
-        waits = np.cumsum(np.concatenate([[0], *(stretch.waits for _, stretch in whole.stretches)]))
-        wait = np.concatenate([stretch.wait + begins for begins, stretch in whole.stretches])
+        waits = np.cumsum(np.concatenate([[0], *(segment.waits for _, segment in whole.segments)]))
+        wait = np.concatenate([segment.wait + begins for begins, segment in whole.segments])
         starts, given = np.cumsum([0, *map(len, splits)]), [size for several in splits for size in several]
         columns = [none + _STEP, kind, stream, *named, flops, size, count, *sizes, group, none, root, none]
         return _with_instances(typed_events([*columns, waits, wait, starts, given]))
@@ -196,19 +196,19 @@ class Tape:
         self.rows.append(row)
         self.waits.append(tuple(waits))
 
-    def _close(self) -> _Stretch:
-        """Close the stretch of events that were added one by one, and return it."""
+    def _close(self) -> _Segment:
+        """Close the segment of events that were added one by one, and return it."""
         rows = np.array(self.rows, np.int64).reshape(-1, len(_Row._fields))
         wait = np.array([w for several in self.waits for w in several], np.int64)
-        stretch = _Stretch(rows, np.array([*map(len, self.waits)], np.int64), wait - self.begins)
+        segment = _Segment(rows, np.array([*map(len, self.waits)], np.int64), wait - self.begins)
         self.rows, self.waits = [], []
-        self._add_stretch(stretch)
-        return stretch
+        self._add_segment(segment)
+        return segment
 
-    def _add_stretch(self, stretch: _Stretch) -> None:
-        if len(stretch.rows):
-            self.stretches.append((self.begins, stretch))
-            self.begins += len(stretch.rows)
+    def _add_segment(self, segment: _Segment) -> None:
+        if len(segment.rows):
+            self.segments.append((self.begins, segment))
+            self.begins += len(segment.rows)
 
     def _state(self, at: int) -> Hashable:
         """Return the events that the next events of each stream wait for, counted from event `at`."""

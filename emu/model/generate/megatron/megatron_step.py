@@ -25,7 +25,7 @@ from emu.model.generate.item import Ask, Share
 from emu.model.generate.megatron.chunk import Buffer, Chunk, buffers_of, layers_of, parts_of, ranks_of
 from emu.model.generate.stage_passes import RankParts, run_stages
 from emu.model.generate.states import Role, adamw, ring_ranks
-from emu.model.generate.tape import KnownStretches, Tape
+from emu.model.generate.tape import KnownSegments, Tape
 from emu.model.layer_on_rank import Splits
 from emu.model.memory.step_memory import PeakBytes
 from emu.model.model import Model
@@ -54,7 +54,7 @@ def roles(model: Model, plan: Plan, stack: Stack, place: int, routing: Splits | 
 
 def peaks(model: Model, plan: Plan, stack: Stack, places: Iterable[int]) -> Iterator[PeakBytes]:
     """Yield, for each of some places of a pipeline, the peak of the bytes of a rank during its step."""
-    known: KnownStretches = {}
+    known: KnownSegments = {}
     first = _evenly_routed(model, plan, stack)
     for rank in (replace(first, place=place) for place in places):
         tape = Tape(stack.precision.activation, ledger=rank.memory.opened(), known=known, silent=True)
