@@ -9,6 +9,7 @@ import numpy as np
 
 from emu.arrays import F64, I64, Bool
 from emu.synthesis.hops import HopNetwork
+from emu.synthesis.shortening import is_below
 from emu.synthesis.splitting import Tick
 
 _MOST = 4000  # changes at most
@@ -101,17 +102,7 @@ def _change(trees: tuple[I64, I64], crossing: I64, into: list[I64], above: I64, 
     for tree, rank in zip(*np.nonzero(np.isin(hop, crossing)), strict=True):
         others = into[rank][better[into[rank]]]
         if len(others):
-            free = others[~_is_below(parent[tree], int(rank))[above[others]]]
+            free = others[~is_below(parent[tree], int(rank))[above[others]]]
             if len(free):
                 return int(tree), int(rank), int(free[0])
     return None
-
-
-def _is_below(parent: I64, rank: int) -> Bool:
-    """Return [N] whether each rank comes after a given one in a tree; the rank itself counts."""
-    found: Bool = np.arange(len(parent)) == rank
-    while True:
-        more: Bool = found | found[parent]
-        if np.array_equal(more, found):
-            return found
-        found = more

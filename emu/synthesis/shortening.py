@@ -77,7 +77,7 @@ def _exchange(parent: I64, step: F64, rank: int) -> None:
 
     trees = np.flatnonzero(parent[:, rank] != rank)
     own = parent[trees]
-    way, below = lengths(own, step), _below(own, rank)
+    way, below = lengths(own, step), is_below(own, rank)
     after = np.where(below, way - way[:, [rank]], 0.0).max(axis=1)
     sender = own[:, rank]
     length = way[:, sender] + step[sender, rank][None] + after[:, None]
@@ -87,12 +87,12 @@ def _exchange(parent: I64, step: F64, rank: int) -> None:
         parent[trees[row], rank] = sender[arc]
 
 
-def _below(parent: I64, rank: int) -> Bool:
-    """Return [U, N] whether each rank comes after the given one in each tree; the rank itself counts."""
+def is_below(parent: I64, rank: int) -> Bool:
+    """Return [..., N] whether each rank comes after the given one in each tree of [..., N] parents; the rank itself counts."""
     found = np.zeros(parent.shape, np.bool_)
-    found[:, rank] = True
+    found[..., rank] = True
     while True:
-        more = found | np.take_along_axis(found, parent, axis=1)
+        more = found | np.take_along_axis(found, parent, axis=-1)
         if np.array_equal(more, found):
             return found
         found = more
