@@ -1,5 +1,6 @@
 """The time of one collective by the packet engine, with the fluid time and the statistics of queues."""
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -12,7 +13,7 @@ from emu.fabric.packet_fabric import PacketFabric
 from emu.fabric.run import Spread, perturb, run_graph, spread_of
 from emu.study.fabric_check import FabricCheck, check_fabric, unchecked
 from emu.study.fabric_run import collective_graph, collective_run
-from emu.study.packet_figures import PacketFigures, figures_of
+from emu.study.packet_figures import PacketFigures
 from emu.study.timing import CollectiveJob
 
 
@@ -23,8 +24,8 @@ def time_packets(job: CollectiveJob, fabric: PacketFabric, launch_s: float = 0.0
         InputError: As `time_collective`; or the network does not fit.
         RunError: Packets wait for one another in a circle, or the budget is spent.
     """
-    found = collective_run(job, fabric)
-    return found.run.timeline, figures_of(found.run, fabric, job.topology, launch_s + found.fluid.end_s)
+    found = replace(collective_run(job, fabric), launch_s=launch_s)
+    return found.run.timeline, found.figures
 
 
 def spread_packets(job: CollectiveJob, fabric: PacketFabric, seeds: int) -> Spread | None:
