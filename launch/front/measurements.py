@@ -23,8 +23,7 @@ from emu.units import parse_size, parse_time
 from launch.clusters import ClusterOptions, pool_and_cluster
 from launch.front.inputs import Topologies, algorithm_words, grid_of, overheads_of, question, topologies_of
 from launch.front.result import Result
-from launch.show.progress import itself, late_notice, progress_bar, with_progress
-from launch.show.row_file import row_known
+from launch.show.progress import itself, late_notice, with_progress
 from launch.show.text.collective_table import bench_report, bench_text, compare_lines
 
 if TYPE_CHECKING:  # they take long to load
@@ -192,16 +191,20 @@ def _measured(placed: Sequence[PlacedBench], where: ClusterOptions, *, timing_on
 
 
 def _rows_on_several(placed: Sequence[PlacedBench], mover: "TensorMover | None") -> Iterator[BenchRow]:
-    """Yield the rows of several topologies; each is reported when it is known, and meanwhile which topology is measured."""
-    label, total = f"{placed[0].operation.name} on {len(placed)} topologies", sum(len(each.request.sizes) for each in placed)
+    """Return the rows of several topologies one by one; each is reported when it is known, and meanwhile which topology is measured."""
+    label = f"{placed[0].operation.name} on {len(placed)} topologies"
+    total = sum(len(each.request.sizes) for each in placed)
     name, began_s = "", 0.0
-    with progress_bar(label, total, lambda: f"on {name} for {time.monotonic() - began_s:.0f} s") as advance:
+
+    def measured() -> Iterator[BenchRow]:
+        nonlocal name, began_s
         for each in placed:
             name, began_s = each.site.topology.name, time.monotonic()
-            for row in measure(each, mover):
-                row_known(row)
-                yield row
-                advance(bench_text(row))
+            yield from measure(each, mover)
+
+    return with_progress(
+        measured(), label, total, bench_text, itself, lambda: f"on {name} for {time.monotonic() - began_s:.0f} s"
+    )
 
 
 def _compared(placed: Sequence[PlacedBench], pool: JobPool) -> AlgorithmComparison:

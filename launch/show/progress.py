@@ -164,6 +164,7 @@ def with_progress(
     total: int,
     known: Callable[[T], str] = lambda _: "",
     row: Callable[[T], object] | None = None,
+    state: State = None,
 ) -> Iterator[T]:
     """Yield the items one by one, and report the progress after each.
 
@@ -173,8 +174,9 @@ def with_progress(
         total: The number of items.
         known: What a person wants to know of an item at once, in a few words.
         row: The row of the answer that an item is, for `--out`; None: it is none.
+        state: A function that says in words what is done meanwhile; None: the number of items says it.
     """
-    with progress_bar(label, total) as advance:
+    with progress_bar(label, total, state) as advance:
         for item in items:
             if row is not None:
                 row_known(row(item))
