@@ -191,7 +191,7 @@ def _measured(placed: Sequence[PlacedBench], where: ClusterOptions, *, timing_on
 
 
 def _rows_on_several(placed: Sequence[PlacedBench], mover: "TensorMover | None") -> Iterator[BenchRow]:
-    """Return the rows of several topologies one by one; each is reported when it is known, and meanwhile which topology is measured."""
+    """Return the rows of several topologies; each is reported once it is known, and meanwhile which topology is measured."""
     label = f"{placed[0].operation.name} on {len(placed)} topologies"
     total = sum(len(each.request.sizes) for each in placed)
     name, began_s = "", 0.0
