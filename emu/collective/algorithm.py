@@ -282,6 +282,7 @@ class AlgorithmOnDims(NamedTuple):
 
 Chooser = Callable[[Request], AlgorithmOnDims | None]
 AUTO = "auto"  # stands for the algorithm that the chooser picks
+SYNTHESIZED = "synthesized"  # stands for the schedule that a synthesis makes, in place of an algorithm's name
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from functools import lru_cache
 
 from emu.arrays import digest
 from emu.bound.trees import tree_optimum
+from emu.collective.algorithm import SYNTHESIZED
 from emu.collective.operation import Operation, operation
 from emu.collective.proof import prove
 from emu.collective.schedule import MAX_ROWS, Schedule
@@ -32,9 +33,6 @@ NEAR = 0.995  # share of the optimum of trees from which nothing more is tried
 _PATIENCE = 2  # doublings of units without a gain; a matching is a matter of luck
 _MOST_WORK = 2**18  # flows and the like: a minute or two
 _GAIN = 0.995  # a doubling of pieces must lower the time at least to this share of it
-
-
-SYNTHESIZED = "synthesized"  # stands for the schedule that a synthesis makes, in place of an algorithm's name
 
 
 class WorkUpError(Exception):

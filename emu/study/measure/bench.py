@@ -12,7 +12,7 @@ from itertools import chain, takewhile
 from typing import TYPE_CHECKING, Any
 
 from emu.bound.limit import QUICK_EFFORT, Limit, limit_of
-from emu.collective.algorithm import AUTO, AlgorithmOnDims, Choice
+from emu.collective.algorithm import AUTO, SYNTHESIZED, AlgorithmOnDims, Choice
 from emu.collective.schedule import RowsError
 from emu.collective.shape import dims_of, named_shape
 from emu.errors import InputError, RunError
@@ -30,7 +30,6 @@ from emu.study.job_pool import THIS_PROCESS, JobPool, OpenPool, PendingResult, k
 from emu.study.measure.request import BenchRequest, Case, PlacedBench, place_bench
 from emu.study.packet_figures import PacketFigures
 from emu.study.packet_timing import check_collective, spread_packets, time_packets
-from emu.study.synthesize import SYNTHESIZED
 from emu.study.timing import LIGHT, ROUNDING, CollectiveJob, TimeBound, spread_collective, time_bound, time_collective
 from emu.topology.topology import Topology
 from emu.units import TICKS_PER_S, seconds

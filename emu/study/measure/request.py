@@ -6,7 +6,7 @@ from math import inf
 import numpy as np
 
 from emu.bound.limit import QUICK_EFFORT, Effort
-from emu.collective.algorithm import AUTO, algorithm, compact_schedule
+from emu.collective.algorithm import AUTO, SYNTHESIZED, algorithm, compact_schedule
 from emu.collective.operation import REDUCING, Operation, operation
 from emu.collective.schedule import Schedule
 from emu.collective.shape import Grid, PartialGrid, Shape, ranks_of, show_shape
@@ -16,7 +16,6 @@ from emu.fabric.packet_fabric import FLUID_ENGINE, EngineChoice
 from emu.fabric.run import check_seeds
 from emu.registry import unknown
 from emu.study.choice.site import Site, choosers
-from emu.study.synthesize import SYNTHESIZED, kept_schedule
 from emu.study.timing import CollectiveJob
 from emu.topology.placement import by_axes, npu_order, switches_add_assumption
 from emu.topology.topology import Topology
@@ -74,6 +73,8 @@ class PlacedBench:
         Raises:
             InputError: See `kept_schedule`.
         """
+        from emu.study.synthesize import kept_schedule  # here, as all other benches start without it
+
         plan, made = kept_schedule(self.site, self.operation, self.elements(size), self.item_bytes)
         told = f"{made.how}, {made.trees} trees, {made.pieces} pieces"
         return Case(self, SYNTHESIZED, (), self.operation.n_ranks, plan, chosen=told)
