@@ -23,12 +23,12 @@ U64 = NDArray[np.uint64]
 class ScheduleFault:
     """The round, the participant and the slot at which a schedule goes wrong."""
 
-    round: int  # for a value that is wrong at the end: the last round that writes it, else that carries its slot, else -1
-    rank: int
+    round: int  # for a value that is wrong at the end: the last that writes this slot there, else at any participant, else -1
+    rank: int  # the participant; helpers are numbered after all ranks
     slot: int
 
     def said(self, n_ranks: int) -> str:
-        """Return the fault as text: its round, its participant and its slot; participants from `n_ranks` on are helpers."""
+        """Return the fault as text, such as `round 2: rank 3, slot 7`; from the number `n_ranks` on, it is `helper 8`."""
         return f"round {self.round}: {_slot_text(self.rank, self.slot, n_ranks)}"
 
 
@@ -292,7 +292,7 @@ class _State:
 
 
 def _slot_text(rank: int, slot: int, n_ranks: int) -> str:
-    """Return a phrase on a participant and a slot, such as `rank 3, slot 7`; participants from `n_ranks` on are helpers."""
+    """Return a phrase on a participant and a slot: `rank 3, slot 7`, or `helper 8, slot 7` if there are at most 8 ranks."""
     return f"{'rank' if rank < n_ranks else 'helper'} {rank}, slot {slot}"
 
 

@@ -116,7 +116,14 @@ def _passed_on(net: CapacityNetwork, src: I64, dst: I64, flows: int) -> list[Any
 
 
 def _whole(net: CapacityNetwork, ends: tuple[I64, I64], rate: F64, parts: F64) -> DividedTrees | None:
-    """Return whole numbers of trees and whole capacities near given ones; None if the trees do not fit these."""
+    """Return links and roots divided in whole numbers, near a division in fractions; None if the trees do not fit the links.
+
+    Args:
+        net: The network of hops.
+        ends: [A] the sources of the arcs, and [A] their destinations.
+        rate: [N] the number of trees of each root, in fractions.
+        parts: [2, A] the capacity of each arc in fractions: for trees to the roots, and for trees from them.
+    """
     given = np.floor(rate + _TINY).astype(np.int64)
     left = round(float(rate.sum())) - int(given.sum())
     given[np.argsort(given - rate, kind="stable")[:left]] += 1

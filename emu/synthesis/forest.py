@@ -109,7 +109,10 @@ def _grown(
 
 
 def _steps(hops: HopNetwork, *, inward: bool) -> F64:
-    """Return [N, N] how long a hop takes between two ranks, from parent to child; the fastest hop of all takes 1."""
+    """Return [N, N] how long a hop takes between a parent and its child in a tree; the fastest hop of all takes 1.
+
+    In an inward tree the child sends to its parent. A pair without a hop has the time of the slowest hop.
+    """
     found = np.full((hops.n_ranks, hops.n_ranks), np.inf)
     ends = (hops.dst, hops.src) if inward else (hops.src, hops.dst)
     np.minimum.at(found, ends, 1 / hops.rate_Bps)

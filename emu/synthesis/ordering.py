@@ -29,12 +29,12 @@ _LOOKED_AT = 8  # waiting messages of a queue that are tried where the first can
 class TreeMessages:
     """The messages of all pieces of a forest: one for each rank but the root of a tree, and each piece."""
 
-    hop: I64  # [M]
+    hop: I64  # [M] the number of its hop, among those of the network
     before: I64  # [M] the message that brings what this one sends; -1: its root has it
-    tree: I64  # [M]
-    piece: I64  # [M]
+    tree: I64  # [M] the number of its tree
+    piece: I64  # [M] the number of its piece
     level: I64  # [M] hops before it on its way
-    height: F64  # [M] the time from here to the last rank after it, for messages of one size
+    height: F64  # [M] seconds for each byte, from its start to the end of the last message after it; all are of one size
 
     @staticmethod
     def of(forest: Forest, hops: HopNetwork, pieces: int) -> "TreeMessages":

@@ -49,7 +49,7 @@ class Verification(Result[VerificationRow], files=PICTURES):
         return f"verify: {len(self.failed)} of {len(self.rows)} fail; {_case_text(row, shape)}: {_reason(row, shape)}"
 
     def text(self) -> str:
-        """Return a line for each algorithm, and the first failures in full."""
+        """Return a line for each algorithm, and the first failure of each of the first three algorithms that fail, in full."""
         first: dict[str, str] = {}
         for row, found, shape in self.failed:
             first.setdefault(found.key, _failure_text(row, found, shape))

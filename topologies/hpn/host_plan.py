@@ -106,7 +106,7 @@ class HpnPlan:
 
     @cached_property
     def share(self) -> int:
-        """The number of ports that a Core has for each pod."""
+        """The number of ports that a Core has for each pod: the most that divide the uplinks of a set of Aggs evenly."""
         return max(s for s in range(1, _PORTS // self.sizes[0] + 1) if self.aggs * self.up % s == 0)
 
     @property

@@ -107,7 +107,8 @@ _Light = Callable[[Sequence[int]], Topology]  # returns the topology of the ring
 def _repair(plan: OcstrxPlan, light: _Light, whole: Topology, broken: FailedParts, ranks: int, was: FailedParts) -> Reaction:
     """Return the reaction to failed parts: longer fibres bypass a node of the job with a failed GPU (InfiniteHBD 4.2).
 
-    The rings are lit again for that. A link that fails leaves the rings as they are: its two GPUs talk over the DCN.
+    The rings are lit again for that. A link that fails leaves the rings as they are: its two GPUs talk over the DCN. `was` has
+    the parts that had failed before.
     """
     now, before = (_nodes_to_bypass(plan, whole, each, ranks) for each in (broken, was))
     rings, were = (_lit_around(light, whole, passed) for passed in (now, before))

@@ -354,7 +354,7 @@ def pod(dims: Dims = _POD, *, inside: RackSettings, route: Route = BASELINE, lan
     ("", "route=detour", "route=borrow", "planes=8,lanes=2", "planes=1"),
 )
 def superpod(dims: Dims = _SUPERPOD, *, inside: RackSettings, route: Route = BASELINE, lane: Lane) -> MeshPlan:
-    """Join pods by one tier of HRS, x256 from each rack: 8192 NPUs, 9216 LRS, 64 HRS."""
+    """Join pods by one tier of HRS, with 256 lanes from each rack: 8192 NPUs, 9216 LRS, 64 HRS."""
     return check(MeshPlan("ub-mesh:superpod", dims, inside, lane, uplinks=UPLINKS, route=route), 5)
 
 

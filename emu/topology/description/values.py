@@ -153,7 +153,7 @@ def read_dims(value: object, where: str) -> tuple[int, ...]:
 
 
 def read_switch(value: object, name: str, where: str) -> bool:
-    """Return true or false, from a truth value or a text.
+    """Return a setting that is true or false, from a truth value or from the text `true` or `false`.
 
     Raises:
         InputError: The value is something else.

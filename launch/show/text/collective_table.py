@@ -192,7 +192,7 @@ def _passed_over(rows: Sequence[BenchRow]) -> list[str]:
 
 
 def bench_text(row: BenchRow | UntimedRow) -> str:
-    """Return a row of a bench as a short text: its algorithm, its size and its time."""
+    """Return a row of a bench as a short text: its algorithm, its size, its topology, and its time or `not timed`."""
     time = format_time(row.time_s) if isinstance(row, BenchRow) else "not timed"
     return f"{row.built}, {format_size(row.size_bytes)} on {row.topology}: {time}"
 

@@ -143,6 +143,9 @@ def draw_number(e: PacketEngine, n: int) -> int:
 
 @compiled
 def kick(e: PacketEngine, link: int) -> None:
-    """Add a link to the list of links whose ports are to be tried once the events of this tick are done."""
+    """Add a link to the list of links whose ports try to send once the events of this tick are done.
+
+    A link that is in the list already is added once more.
+    """
     e.kicked[e.scalars[KICKS]] = link
     e.scalars[KICKS] += 1
