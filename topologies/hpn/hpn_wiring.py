@@ -164,7 +164,7 @@ def _cables(plan: HpnPlan) -> list[Cables]:
         below = np.arange(plan.tier2)[:, None]
         group, which = np.divmod(below, plan.aggs)
         position = np.arange(plan.up) * plan.aggs + which
-        above = (group % plan.groups * plan.aggs * plan.up + position) // plan.share
+        above = (group % plan.groups * plan.aggs * plan.up + position) // plan.ports_a_pod
         kinds.append(Cables("cable Agg to Core", agg + below, core + above, uplink, latency, 3))
     return kinds
 
@@ -217,7 +217,7 @@ def _path_words(plan: HpnPlan) -> tuple[str, ...]:
 def _core(plan: HpnPlan) -> str:
     """Return the sentence of the assumptions on how pods are joined."""
     hashed = "each port forwards to a pod by one port of its own" if plan.fixed else "which hash a message once more"
-    return f"{plan.tier3} Cores with {plan.share} ports for each pod (their number is not published), {hashed}"
+    return f"{plan.tier3} Cores with {plan.ports_a_pod} ports for each pod (their number is not published), {hashed}"
 
 
 _SOURCE = "Qian et al., Alibaba HPN (SIGCOMM 2024), "

@@ -1,4 +1,4 @@
-"""The clock that decides when ranks of a process continue after a request, a computation or a sleep, in host time."""
+"""The clock that decides when ranks of a process continue after a request, a computation or a sleep, by this host's clock."""
 
 import math
 import sys
@@ -39,7 +39,8 @@ _SWITCH_S = 2e-4  # of Python's threads: the alarm's waits no longer for one tha
 class _OpenRequest:
     """A request of a rank that has not been answered yet.
 
-    `due_s` is the host time at which its answer is due, if known. `carried` says whether its data have been moved.
+    `asked_s` and `due_s` are by this host's clock: when it was made, and when its answer is due, if known. `carried` says
+    whether its data have been moved.
     """
 
     rank: int

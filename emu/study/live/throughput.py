@@ -347,7 +347,7 @@ class _Course:
             self._run()
 
     def _run(self) -> None:
-        """Let the job run again, after a checkpoint, a halt or a start."""
+        """Let the job run again, after a checkpoint, a wait or a start."""
         if self.state == SAVES:
             self.saved_s = self.done_s
         if self.state != WAITS:
