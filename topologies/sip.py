@@ -16,6 +16,7 @@ from emu.topology.builders.wiring import Cables, fabric
 from emu.topology.catalogue import HOP_LATENCY, Bandwidth, Count, Invariants, Latency, topology
 from emu.topology.placement import healthy_units
 from emu.topology.topology import Drawing, Routes, Topology, check_link_count, frames
+from emu.topology.gang_rule import in_free_units
 from emu.topology.usable_npus import usable_in_healthy_units
 from emu.units import format_bandwidth, format_time, seconds
 
@@ -85,6 +86,7 @@ def sip_ring(
         draw=partial(_ring_draw, size, rings),
         relays=True,
         usable_counter=partial(usable_in_healthy_units, "sip-ring", size),
+        gangs=in_free_units(size),
     )
 
 

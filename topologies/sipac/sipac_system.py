@@ -20,6 +20,7 @@ from emu.topology.catalogue import HOP_LATENCY, Bandwidth, Count, Invariants, La
 from emu.topology.placement import without
 from emu.topology.removal import remove_parts
 from emu.topology.topology import Drawing, FailedParts, Reaction, Topology, frames
+from emu.topology.gang_rule import in_blocks
 from emu.topology.usable_npus import usable_in_blocks
 from emu.units import format_bandwidth, format_time, seconds
 from topologies.sipac.assignment import Configuration, initial, moves, reconfigure, sequential
@@ -224,6 +225,7 @@ def topology_of(configuration: Configuration, light: Light = _AS_PRINTED, before
         tiers=tuple(f"level {level}" for level in reversed(range(levels.L))),
         draw=partial(_draw, levels),
         usable_counter=partial(usable_in_blocks, levels.name),
+        gangs=in_blocks,
     )
 
 
