@@ -16,8 +16,8 @@ from emu.equivalence import shift
 from emu.topology.builders.route_parts import join, link_if, mix
 from emu.topology.builders.wiring import Cables, SwitchAdding, fabric
 from emu.topology.catalogue import HOP_LATENCY, PORT_RATE, Bandwidth, Count, EqualWays, Invariants, Latency, one_of, planned
-from emu.topology.paths.spray import routed
 from emu.topology.gang_rule import within_units
+from emu.topology.paths.spray import routed
 from emu.topology.topology import Drawing, Routes, Topology, check_link_count, frames
 from emu.topology.usable_npus import usable_within_units
 from emu.units import format_bandwidth, format_time, seconds

@@ -15,8 +15,8 @@ from emu.arrays import I64, Bool, column
 from emu.errors import must_be
 from emu.topology.builders.grid import Dimension, grid
 from emu.topology.catalogue import HOP_LATENCY, Bandwidth, Count, Dims, Invariants, Latency, check_sizes, topology
-from emu.topology.topology import Drawing, Links, Topology, check_link_count
 from emu.topology.gang_rule import within_units
+from emu.topology.topology import Drawing, Links, Topology, check_link_count
 from emu.topology.usable_npus import usable_within_units
 from emu.units import format_bandwidth, format_time, seconds
 

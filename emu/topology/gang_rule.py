@@ -1,7 +1,7 @@
 """The places that a job gets on a machine on which other jobs run: all of them at once, or none (a gang).
 
-A job of `size` NPUs is groups of `group` NPUs (those of tensor parallelism, say); a smaller job is one group, and a last group may
-be smaller. The rule is the system's own, its `gangs`. Letters: N NPUs of a topology, U units, D dims.
+A job of `size` NPUs is groups of `group` NPUs, such as those of tensor parallelism; a smaller job is one group, and the last
+group may be smaller. The rule is the system's own, its `gangs`. Letters: N NPUs of a topology, U units, D dims.
 """
 
 from itertools import product

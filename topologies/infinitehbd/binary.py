@@ -15,8 +15,8 @@ from emu.arrays import I64, Bool, column
 from emu.topology.builders.route_parts import join, link_if
 from emu.topology.builders.wiring import Cables
 from emu.topology.catalogue import Count, Invariants, Latency, topology
-from emu.topology.topology import Circuits, Routes, Topology, check_link_count
 from emu.topology.gang_rule import in_blocks
+from emu.topology.topology import Circuits, Routes, Topology, check_link_count
 from emu.topology.usable_npus import usable_in_blocks
 from emu.units import format_time, seconds
 from topologies.infinitehbd.ocstrx_bundles import LOOPBACK, bundle, bundles, states

@@ -140,7 +140,7 @@ def gang_gpus(plan: OcstrxPlan, size: int, group: int, free: Bool) -> I64:
     if group < plan.gpus:
         return within_units(plan.gpus)(size, group, free)
     asked = replace(plan, tp=-(-group // plan.gpus) * plan.gpus)
-    sound = free.reshape(plan.nodes, plan.gpus).all(axis=1)
+    sound = np.asarray(free.reshape(plan.nodes, plan.gpus).all(axis=1))
     groups, count = choose_groups(asked, sound, constraints=0), -(-size // group)
     if len(groups) < count:
         return column([], np.int64)

@@ -24,7 +24,7 @@ def gang_on_grid(system: System, size: int, group: int, free: Bool) -> I64:
     chips, (columns, rows) = system.m**2, system.sizes
     if size <= chips:
         return within_units(chips)(size, size, free)
-    nodes = free.reshape(rows, columns, chips).all(axis=2)
+    nodes = np.asarray(free.reshape(rows, columns, chips).all(axis=2))
     if int(nodes.sum()) * chips < size:
         return NOWHERE
     found = free_grid(nodes, -(-size // chips))
