@@ -26,7 +26,7 @@ class GangMachine:
         self._place = gang_placer(machine.topology)
         for copy in range(machine.copies):
             self._see(copy)
-        self._whole = self.serves.copy()
+        self.whole = self.serves.copy()  # [N] places that serve without a fault
         self._ever: dict[tuple[int, int], bool] = {}
 
     @property
@@ -79,7 +79,7 @@ class GangMachine:
     def has_ever_room(self, size: int, group: int) -> bool:
         """Return whether a job has room on the machine without any fault and without other jobs."""
         if (size, group) not in self._ever:
-            self._ever[size, group] = len(self.place(size, group, self._whole)) > 0
+            self._ever[size, group] = len(self.place(size, group, self.whole)) > 0
         return self._ever[size, group]
 
     def place(self, size: int, group: int, free: Bool) -> I64:

@@ -55,9 +55,13 @@ class JobMix:
     def notes(self) -> tuple[str, ...]:
         """Sentences on what the mix stands for, its source, and what the source does not tell."""
         figures = self.figures
-        counted = "as the source counts them" if figures.shares else (
-            f"half take 1 NPU (the median), the others powers of two up to {figures.most_npus} with a mean of "
-            f"{figures.mean_npus:g} over all"
+        counted = (
+            "as the source counts them"
+            if figures.shares
+            else (
+                f"half take 1 NPU (the median), the others powers of two up to {figures.most_npus} with a mean of "
+                f"{figures.mean_npus:g} over all"
+            )
         )
         return (
             f"the mix is {figures.stands_for}: {figures.source}",
@@ -65,8 +69,8 @@ class JobMix:
             f"run times are log-normal with the published median of {figures.median_s:g} s, mean of {figures.mean_s:g} s, "
             f"NPU time of {figures.npu_seconds:.4g} s a job and longest of {figures.longest_s:g} s; larger jobs run longer, as "
             "that NPU time says; the source has no shape of the distribution",
-            "jobs are submitted at random, evenly over the time (a Poisson process of so many jobs); the source has no times of "
-            "day here; all jobs have equal priority",
+            "jobs are submitted at random, evenly over the time (a Poisson process of so many jobs), without times of day; all "
+            "have equal priority",
         )
 
     @property
@@ -90,7 +94,8 @@ class JobMix:
         run_s = self.median_s[size] * np.exp(self.sigma * random.standard_normal(jobs))
         work_us = np.maximum(1, np.rint(np.minimum(run_s, self.figures.longest_s) * stretch * US_PER_S))
         columns = (submit_us.astype(np.int64), self.sizes[size], work_us.astype(np.int64))
-        return tuple(QueuedJob(number, *values) for number, values in enumerate(zip(*(c.tolist() for c in columns), strict=True)))
+        rows = zip(*(values.tolist() for values in columns), strict=True)
+        return tuple(QueuedJob(number, *row) for number, row in enumerate(rows))
 
 
 def read_mix(path: Path, name: str) -> JobMix:
@@ -117,22 +122,22 @@ def job_mix(name: str, figures: MixFigures) -> JobMix:
     """Return a distribution of jobs with the figures of a mix."""
     sizes, share = _sizes(figures)
     sigma, power, median_s = _fitted(figures, sizes, share)
-    return JobMix(name, figures, sizes, share, median_s * sizes**power, sigma)
+    return JobMix(name, figures, sizes, share, column(median_s * sizes**power, np.float64), sigma)
 
 
 def _sizes(figures: MixFigures) -> tuple[I64, F64]:
     """Return the sizes of jobs, and the share of each."""
     if figures.shares:
-        sizes, share = zip(*figures.shares, strict=True)
-        return column(sizes, np.int64), column(np.array(share) / sum(share), np.float64)
+        counted = np.array(figures.shares)
+        return column(counted[:, 0], np.int64), column(counted[:, 1] / counted[:, 1].sum(), np.float64)
     sizes = 2 ** np.arange(int(np.log2(figures.most_npus)) + 1)
 
     def share(ratio: float) -> F64:
         rest = ratio ** np.arange(len(sizes) - 1)
-        return np.concatenate(([_ONE], (1 - _ONE) * rest / rest.sum()))
+        return column(np.concatenate(([_ONE], (1 - _ONE) * rest / rest.sum())), np.float64)
 
     ratio = _root(lambda ratio: float(share(ratio) @ sizes) - figures.mean_npus, 1e-6, 4.0)
-    return column(sizes, np.int64), column(share(ratio), np.float64)
+    return column(sizes, np.int64), share(ratio)
 
 
 def _fitted(figures: MixFigures, sizes: I64, share: F64) -> tuple[float, float, float]:
