@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from emu.collective.algorithm import AUTO
-from emu.errors import InputError, must_be
+from emu.errors import must_be
 from emu.study.faults.source import Faults
-from emu.study.faults.waste import Machine, machine_of
+from emu.study.faults.waste import machine_of
 from emu.study.queue.arrivals import read_arrivals
 from emu.study.queue.cluster_queue import QueueRequest, queue_on
 from emu.study.queue.queue_policy import POLICIES, find_policy
@@ -200,26 +199,23 @@ def _jobs_of(arguments: dict[str, Any], npus: int) -> tuple[tuple[QueuedJob, ...
     if arguments["mix"] is None:
         return read_arrivals(Path(arguments["arrivals"]), npus), (f"the jobs are those of {arguments['arrivals']}",)
     mix, count = find_mix(arguments["mix"]), arguments["jobs"] or _DEFAULT_JOBS
-    stretch, told = 1.0, f"{count} jobs are drawn for {days:g} days, seed {arguments['seed']}"
+    told, load_us = f"{count} jobs are drawn for {days:g} days, seed {arguments['seed']}", None
     if arguments["load"] is not None:
         wanted = share_of(arguments["load"], "--load")
-        stretch = wanted * npus * days * DAY_US / (count * mix.mean_npu_us)
-        told += f"; run times are stretched by {stretch:.4g}, so that they ask for {100 * wanted:g} % of {npus} NPUs on average"
-    return mix.draw(count, days, arguments["seed"], stretch), (*mix.notes, told)
+        load_us = wanted * npus * days * DAY_US
+        told += f"; one factor of all run times makes them ask for {100 * wanted:g} % of the time of {npus} NPUs"
+    return mix.draw(count, days, arguments["seed"], load_us), (*mix.notes, told)
 
 
 def _notes(arguments: dict[str, Any], policies: Sequence[Any], costs: RunCosts, faults: dict[int, Faults]) -> tuple[str, ...]:
     """Return the sentences on what the figures rest on, but for the jobs."""
-    saved = (
-        f"a job saves a checkpoint after each {costs.every_us / US_PER_S:g} s of work, which takes {costs.checkpoint_us / US_PER_S:g} s"
-        if costs.every_us
-        else "a job saves no checkpoints while it runs"
-    )
+    save_s, every_s, restart_s = (each / US_PER_S for each in (costs.checkpoint_us, costs.every_us, costs.restart_us))
+    saved = f"a job saves a checkpoint after each {every_s:g} s of work, which takes {save_s:g} s"
     return (
         *(policy.told for policy in policies),
-        saved,
-        f"a fault ends each run on its NPUs; the job waits again in its place of the queue, takes {costs.restart_us / US_PER_S:g} "
-        "s to start, and goes on from its last checkpoint",
+        saved if every_s else "a job saves no checkpoints while it runs",
+        f"a fault ends each run on its NPUs; the job waits again in its place of the queue, takes {restart_s:g} s to start, "
+        "and goes on from its last checkpoint",
         "jobs that share a fabric do not slow one another down",
         *dict.fromkeys(note for each in faults.values() for note in each.notes),
         *(["no part fails"] if not faults else []),

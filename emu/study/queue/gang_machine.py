@@ -6,11 +6,13 @@ A place is an NPU of the machine, or the backup that stands in for it. Letters: 
 from collections.abc import Iterator
 
 import numpy as np
+from cachetools import LRUCache
 
 from emu.arrays import I64, Bool, column
 from emu.study.faults.waste import Machine
 from emu.topology.gang_rule import NOWHERE, gang_placer
 
+_KEPT = 2**12  # states of a copy whose largest job is kept
 FREE, SAVING = -1, -2  # holders of a place: none; jobs that have stopped and still save their state
 
 
@@ -28,6 +30,7 @@ class GangMachine:
             self._see(copy)
         self.whole = self.serves.copy()  # [N] places that serve without a fault
         self._ever: dict[tuple[int, int], bool] = {}
+        self._most: LRUCache[tuple[int, bytes], int] = LRUCache(_KEPT)
 
     @property
     def failed(self) -> Bool:
@@ -108,6 +111,8 @@ class GangMachine:
     def _over_copies(self, size: int, group: int, apart: Bool) -> I64:
         """Return the places of a job on several copies, those with most free places first; `apart` is [copies, NPUs]."""
         found, left = [], size
+        if (apart.sum(axis=1) // group).sum() * group + group <= size:
+            return NOWHERE
         for copy in np.argsort(-apart.sum(axis=1), kind="stable").tolist():
             part = self._most_groups(left, group, apart[copy])
             found.append(part + copy * apart.shape[1])
@@ -126,12 +131,19 @@ class GangMachine:
 
     def largest(self, group: int) -> int:
         """Return the NPUs of the largest job of whole groups that could start now."""
-        free = self.free
-        low, high = 0, int(free.sum()) // group
-        while low < high:
-            middle = (low + high + 1) // 2
-            low, high = (middle, high) if len(self.place(middle * group, group, free)) else (low, middle - 1)
-        return low * group
+        copies = self.free.reshape(self.machine.copies, -1)
+        return sum(self._groups_on(group, free) for free in copies) * group
+
+    def _groups_on(self, group: int, free: Bool) -> int:
+        """Return the number of groups of the largest job on one copy."""
+        key = group, np.packbits(free).tobytes()
+        if key not in self._most:
+            low, high = 0, int(free.sum()) // group
+            while low < high:
+                middle = (low + high + 1) // 2
+                low, high = (middle, high) if len(self._place(middle * group, group, free)) else (low, middle - 1)
+            self._most[key] = low
+        return self._most[key]
 
 
 def _with_backups(placed: I64, faulty: Bool) -> Bool:

@@ -79,20 +79,22 @@ class JobMix:
         mean_s = _mean_below(self.median_s, self.sigma, self.figures.longest_s)
         return float(self.share @ (self.sizes * mean_s)) * US_PER_S
 
-    def draw(self, jobs: int, days: float, seed: int, stretch: float = 1.0) -> tuple[QueuedJob, ...]:
+    def draw(self, jobs: int, days: float, seed: int, npu_us: float | None = None) -> tuple[QueuedJob, ...]:
         """Return jobs drawn at random, in the order of their submission.
 
         Args:
             jobs: The number of jobs.
             days: The time in which they are submitted.
             seed: The seed of the draw.
-            stretch: A factor of all run times.
+            npu_us: The NPU time that all jobs together ask for: one factor of all run times; None: as drawn.
         """
         random = np.random.default_rng(seed)
         submit_us = np.sort(random.random(jobs)) * days * DAY_US
         size = random.choice(len(self.sizes), jobs, p=self.share)
         run_s = self.median_s[size] * np.exp(self.sigma * random.standard_normal(jobs))
-        work_us = np.maximum(1, np.rint(np.minimum(run_s, self.figures.longest_s) * stretch * US_PER_S))
+        work_us = np.minimum(run_s, self.figures.longest_s) * US_PER_S
+        stretch = 1.0 if npu_us is None else npu_us / float(work_us @ self.sizes[size])
+        work_us = np.maximum(1, np.rint(work_us * stretch))
         columns = (submit_us.astype(np.int64), self.sizes[size], work_us.astype(np.int64))
         rows = zip(*(values.tolist() for values in columns), strict=True)
         return tuple(QueuedJob(number, *row) for number, row in enumerate(rows))

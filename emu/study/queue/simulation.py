@@ -2,6 +2,7 @@
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import NamedTuple
 
 import simpy
@@ -65,10 +66,11 @@ class _Simulation:
             self.scheduler.schedule(int(self.env.now))
 
     def arrive(self, jobs: Sequence[QueuedJob]) -> Steps:
-        """Submit each job at its time."""
-        for job in jobs:
-            yield self.env.timeout(job.submit_us - int(self.env.now))
-            self.scheduler.submit(job)
+        """Submit each job at its time; those of one time together, before the scheduler looks at any."""
+        for submit_us, together in groupby(jobs, key=lambda job: job.submit_us):
+            yield self.env.timeout(submit_us - int(self.env.now))
+            for job in together:
+                self.scheduler.submit(job)
             self._change()
 
     def break_down(self, log: FaultLog) -> Steps:
@@ -76,12 +78,13 @@ class _Simulation:
         spells = [[round(day * DAY_US) for day in days] for days in zip(log.start.tolist(), log.end.tolist(), strict=True)]
         lasting = [(*spell, node) for spell, node in zip(spells, log.unit.tolist(), strict=True) if spell[0] < spell[1]]
         events = [(begin, True, node) for begin, _, node in lasting] + [(end, False, node) for _, end, node in lasting]
-        for time_us, fails, node in sorted(events):
+        for time_us, together in groupby(sorted(events), key=lambda event: event[0]):
             yield self.env.timeout(time_us - int(self.env.now))
-            if fails:
-                self.scheduler.fail(node, int(self.env.now))
-            else:
-                self.scheduler.repair(node)
+            for _, fails, node in together:
+                if fails:
+                    self.scheduler.fail(node, time_us)
+                else:
+                    self.scheduler.repair(node)
             self._change()
 
     def look(self, every_us: int) -> Steps:
