@@ -123,6 +123,7 @@ CASES = (
     case("plan", (*PLAN, "--sweep", "seq=16,32"), "--out", "--png", "--html"),
     case("faults", ("--topology", "nvl:72", "--tp", "32"), "--png", "--html"),
     case("outage", (*STEP, "--fault", "link 0-4 from 1s to 2s", "--until", "3s", "--restart", "500ms"), "--png", "--html"),
+    case("queue", ("--topology", "nvl:72", "--mix", "acme", "--jobs", "9", "--days", "1", "--faultless"), "--png"),
     case("cost", ("--topology", "nvl:72")),
     case("compare", ("step.trace", "step.trace"), prepare=trace),
     *(case(f"list {what}", ()) for what in ("collectives", "topologies", "models", "devices")),

@@ -122,6 +122,17 @@ FLAGS = {
         "--checkpoint-every",
         "--restart",
     },
+    "queue": {"--topology", "--npus", "--tp", "--device", "--seed", "--png", "--checkpoint", "--checkpoint-every", "--restart"}
+    | {"--log", "--servers", "--npus-per-server", "--npus-per-node", "--mtbf", "--afr", "--mttr", "--domain"}  # as `emu faults`
+    | {
+        "--arrivals",  # one's own jobs, or those of a published mix: so many, of such a load, in such a time
+        "--mix",
+        "--jobs",
+        "--load",
+        "--days",
+        "--policy",
+        "--faultless",  # what faults cost is the difference
+    },
     "cost": {"--topology", "--prices", "--across", "--years", "--kwh"}
     | {
         "--all-to-all",  # dollars for each GB/s of the traffic that experts make

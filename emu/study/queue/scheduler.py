@@ -4,7 +4,7 @@ It knows the time only by what it is told; `emu.study.queue.simulation` is its c
 """
 
 from bisect import insort
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -19,6 +19,7 @@ from emu.study.queue.npu_time import NpuTime
 from emu.study.queue.queue_policy import QueuePolicy
 from emu.study.queue.queued_job import GangRun, QueuedJob, RunCosts
 from emu.study.queue.room import Reservation, earliest, jobs_to_move, jobs_to_stop
+from emu.topology.gang_rule import NOWHERE
 
 Slowness = Callable[[QueuedJob, I64], Fraction]  # the time of a job's work on some places, over that on an idle machine
 
@@ -227,7 +228,7 @@ class Scheduler:
         """
         for room, everywhere in zip(rooms, (True, False), strict=True):
             size = record.job.npus, everywhere
-            places = column([], np.int64) if size in full else self._place(record.job.npus, room)
+            places = NOWHERE if size in full else self._place(record.job.npus, room)
             if not len(places):
                 full |= {size, (size[0], False)}  # what has no room anywhere has none apart
                 continue
@@ -272,13 +273,13 @@ class Scheduler:
         self._replace(now_us, [run for run, _ in moves.moved], [(record, moves.places), *goes])
         return True
 
-    def _replace(self, now_us: int, stopped: Iterable[GangRun], starts: Iterable[tuple[JobRecord, I64]]) -> None:
+    def _replace(self, now_us: int, stopped: Sequence[GangRun], starts: Iterable[tuple[JobRecord, I64]]) -> None:
         """Start jobs on their places once stopped jobs have saved their state, and keep the other places until then."""
-        wait_us = self.rules.costs.checkpoint_us
+        wait_us = self.rules.costs.checkpoint_us if stopped else 0
         for record, places in starts:
             self.waiting = [each for each in self.waiting if each is not record]
             self._start(record, self._run(record, places, now_us, wait_us))
-        left = np.concatenate([run.places for run in stopped])
+        left = np.concatenate([NOWHERE, *(run.places for run in stopped)])
         left = column(left[self.machine.holder[left] == FREE], np.int64)
         if len(left) and wait_us:
             self.machine.hold(left, SAVING)
