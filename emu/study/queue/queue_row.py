@@ -15,7 +15,7 @@ from emu.study.queue.simulation import QueueHistory, QueueMoment
 
 _SIZES = (1, 8, 64, 512)  # the largest NPUs of each class of jobs; the last class has all larger ones
 _HOUR_US = 3600 * US_PER_S
-P95, P99 = 0.95, 0.99
+P95 = 0.95
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class QueueRow:
     goodput: float  # share that is work which lasts
     fragmentation: float  # share of the free NPUs that the largest job which could start leaves, in the mean over moments
     largest_mean: float  # NPUs of the largest job of whole groups that could start, in the mean over moments
-    largest_p99: int  # that could start at 99 % of the moments
+    largest_median: int  # that could start at half of the moments
     wait_mean_s: float
     wait_median_s: float
     wait_p95_s: float
@@ -95,7 +95,7 @@ def queue_row(on: QueuedOn, history: QueueHistory) -> QueueRow:
         goodput=spent[npu_time.WORK] / whole_us,
         fragmentation=_fragmentation(history.moments),
         largest_mean=float(largest.mean()),
-        largest_p99=int(np.sort(largest)[int(len(largest) * (1 - P99))]),
+        largest_median=int(np.sort(largest)[(len(largest) - 1) // 2]),
         wait_mean_s=float(waits.mean()) if len(waits) else 0.0,
         wait_median_s=_quantile(waits, 0.5),
         wait_p95_s=_quantile(waits, P95),

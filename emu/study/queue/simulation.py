@@ -3,7 +3,6 @@
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import NamedTuple
 
 import simpy
 
@@ -19,7 +18,8 @@ Steps = Generator[simpy.Event, object, None]
 MOMENTS = 720  # at which the machine is looked at: each hour of 30 days
 
 
-class QueueMoment(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class QueueMoment:
     """A machine at one moment: how many NPUs jobs hold, how many are free, how many do not serve, and who waits."""
 
     time_us: int

@@ -35,7 +35,7 @@ def job_queue_figure(rows: Sequence[QueueRow]) -> Figure:
         dress(axes, "day" if axes is waiting else "", told)
         axes.set_ylim(bottom=0)
         axes.yaxis.set_major_formatter(PercentFormatter(1.0))
-    figure.legend(*used.get_legend_handles_labels(), loc="outside lower left", fontsize=8, frameon=False, ncols=3)
+    figure.legend(*used.get_legend_handles_labels(), loc="outside lower left", fontsize=8, frameon=False, ncols=2)
     return figure
 
 

@@ -12,7 +12,7 @@ MEANING = (
     "used: NPU time that jobs hold",
     "goodput: NPU time that is work which lasts",
     "fragments: the share of the free NPUs that the largest job which could start leaves over, in the mean over moments",
-    "largest job: NPUs of whole groups that could start, in the mean over moments, and at 99 % of them",
+    "largest job: NPUs of whole groups that could start, in the mean over moments, and at half of them",
     "wait: from submission to the first start; a job that has not started has waited to the end of the account",
 )
 
@@ -46,7 +46,7 @@ COLUMNS: Sequence[Column[QueueRow]] = (
     _percent("goodput", "goodput"),
     _percent("fragments", "fragmentation"),
     figures("largest job", lambda row: row.largest_mean, "{:.0f}".format, "mean"),
-    figures("", lambda row: row.largest_p99, unit="99 % of time"),
+    figures("", lambda row: row.largest_median, unit="median"),
     figures("wait", lambda row: row.wait_mean_s, hours, "mean, h"),
     figures("", lambda row: row.wait_p95_s, hours, "p95, h"),
     figures("stopped", lambda row: row.fault_stops, unit="by faults"),

@@ -36,7 +36,7 @@ def test_work_can_be_steps_of_a_model(tmp_path):
         ("submit,npus,secnds\n0,1,2\n", 1, "no column of arrivals is called 'secnds'; did you mean seconds or steps?"),
         ("submit,npus,seconds,seconds\n0,1,2,3\n", 1, "columns must be different"),
         (HEAD + "0,8,60,0\n-1,8,60,0\n", 3, "submit must be seconds of 0 or more"),
-        (HEAD + "5,8,60,0\n6,8,60,0\n4,8,60,0\n", 4, "submit must be 6 or later, as in the line before, got '4'; sort the lines"),
+        (HEAD + "5,8,60,0\n6,8,60,0\n4,8,60,0\n", 4, "submit must be 6 or later, as in the line before, got '4'; sort"),
         (HEAD + "0,65,60,0\n", 2, "npus must be at most 64, those of the machine, got 65"),
         (HEAD + "0,0,60,0\n", 2, "npus must be a whole number of 1 or more"),
         (HEAD + "0,8.5,60,0\n", 2, "npus must be a whole number of 1 or more"),

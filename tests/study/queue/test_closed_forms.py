@@ -1,4 +1,4 @@
-"""Queues whose mean wait has a closed form: M/M/c (Erlang C), and gangs that take the machine one after another (M/M/1, M/D/1)."""
+"""Queues whose mean wait has a closed form: M/M/c (Erlang C), and gangs that run one after another (M/D/1) or in pairs."""
 
 from math import factorial, sqrt
 
@@ -42,7 +42,7 @@ def test_jobs_of_one_npu_wait_as_erlang_c_says(servers, busy):
 
 
 def test_gangs_of_which_one_runs_at_a_time_wait_as_in_m_d_1():
-    check([waits(s, 8, 5, 0.7, lambda random: np.ones(JOBS)) for s in range(SEEDS)], 0.7 / (2 * (1 - 0.7)))
+    check([waits(s, 8, 5, 0.7, lambda _: np.ones(JOBS)) for s in range(SEEDS)], 0.7 / (2 * (1 - 0.7)))
 
 
 def test_gangs_that_run_in_pairs_wait_as_two_servers():

@@ -38,7 +38,7 @@ def test_jobs_that_are_drawn_have_the_distribution_of_their_mix(name):
     assert work_s.max() <= mix.figures.longest_s
     submit = [job.submit_us for job in jobs]
     assert submit == sorted(submit)
-    assert 0 <= submit[0]
+    assert submit[0] >= 0
     assert submit[-1] < 30 * 86400e6
     assert mix.draw(50, 30, 1) == mix.draw(50, 30, 1)
     assert mix.draw(50, 30, 1) != mix.draw(50, 30, 2)
@@ -66,5 +66,5 @@ def test_each_mix_names_its_source_and_what_is_assumed():
 
 
 def test_an_unknown_mix_is_answered_by_the_nearest():
-    with pytest.raises(InputError, match="no mix of jobs is called 'philli'; did you mean philly?"):
+    with pytest.raises(InputError, match=r"no mix of jobs is called 'philli'; did you mean philly\?"):
         find_mix("philli")

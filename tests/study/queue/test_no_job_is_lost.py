@@ -1,4 +1,6 @@
-"""Random queues on random machines with random faults: every job ends, waits, runs or is refused, and no NPU serves two at a time."""
+"""Random queues on random machines with faults: each job ends, waits, runs or is refused; no NPU serves two at a time."""
+
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -22,9 +24,7 @@ MACHINES = (
     ("railx:torus:m=2,n=2,nodes=4x4", 64, False),
 )
 UNTIL_S = 120
-COSTS = st.builds(
-    RunCosts, *(st.sampled_from([0, seconds(seconds_)]) for seconds_ in (1, 7, 2))
-)
+COSTS = st.builds(RunCosts, *(st.sampled_from([0, seconds(seconds_)]) for seconds_ in (1, 7, 2)))
 
 
 @st.composite
@@ -77,7 +77,7 @@ def check_runs(history):
             busy.setdefault(thing, []).append((a_run.start_us, end_us))
     for spans in busy.values():
         spans.sort()
-        assert all(before[1] <= after[0] for before, after in zip(spans, spans[1:], strict=False))
+        assert all(before[1] <= after[0] for before, after in pairwise(spans))
 
 
 def check_faults(history, log, node):
