@@ -11,7 +11,7 @@ from emu.study.faults.source import Faults
 from emu.study.faults.waste import machine_of
 from emu.study.queue.arrivals import read_arrivals
 from emu.study.queue.cluster_queue import QueueRequest, queue_on
-from emu.study.queue.queue_policy import POLICIES, find_policy
+from emu.study.queue.queue_policy import POLICIES, QueuePolicy, find_policy
 from emu.study.queue.queue_row import QueueRow
 from emu.study.queue.queued_job import DAY_US, US_PER_S, QueuedJob, RunCosts
 from emu.units import TICKS_PER_S, parse_time
@@ -135,7 +135,7 @@ def queue(
         rows += each
         for row in each:
             row_known(_record(row))
-    return JobQueues(tuple(rows), (*notes, *_notes(arguments, policies, costs, faults)))
+    return JobQueues(tuple(rows), (*notes, *_notes(policies, costs, faults)))
 
 
 def _check(arguments: dict[str, Any]) -> None:
@@ -207,16 +207,17 @@ def _jobs_of(arguments: dict[str, Any], npus: int) -> tuple[tuple[QueuedJob, ...
     return mix.draw(count, days, arguments["seed"], load_us), (*mix.notes, told)
 
 
-def _notes(arguments: dict[str, Any], policies: Sequence[Any], costs: RunCosts, faults: dict[int, Faults]) -> tuple[str, ...]:
+def _notes(policies: Sequence[QueuePolicy], costs: RunCosts, faults: dict[int, Faults]) -> tuple[str, ...]:
     """Return the sentences on what the figures rest on, but for the jobs."""
     save_s, every_s, restart_s = (each / US_PER_S for each in (costs.checkpoint_us, costs.every_us, costs.restart_us))
+    stopped = (
+        f"a fault ends each run on its NPUs; the job waits again in its place of the queue, takes {restart_s:g} s to start, "
+        "and goes on from its last checkpoint"
+    )
     saved = f"a job saves a checkpoint after each {every_s:g} s of work, which takes {save_s:g} s"
     return (
         *(policy.told for policy in policies),
         saved if every_s else "a job saves no checkpoints while it runs",
-        f"a fault ends each run on its NPUs; the job waits again in its place of the queue, takes {restart_s:g} s to start, "
-        "and goes on from its last checkpoint",
         "jobs that share a fabric do not slow one another down",
-        *dict.fromkeys(note for each in faults.values() for note in each.notes),
-        *(["no part fails"] if not faults else []),
+        *([stopped, *dict.fromkeys(note for each in faults.values() for note in each.notes)] if faults else ["no part fails"]),
     )

@@ -17,7 +17,7 @@ from emu.trace.device.device import Device
 
 @dataclass(frozen=True, slots=True)
 class QueueRequest:
-    """What is asked of a queue on each machine: its jobs, the time, the costs of runs, and the device of jobs with a model."""
+    """The request for a queue on each machine: its jobs, the time, the costs of runs, and the device of jobs with a model."""
 
     jobs: tuple[QueuedJob, ...]
     days: float

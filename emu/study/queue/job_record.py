@@ -9,7 +9,7 @@ WAITING, RUNNING, ENDED, REFUSED = "waiting", "running", "ended", "refused"
 
 @dataclass(eq=False, slots=True)
 class JobRecord:
-    """What happened to a job: its state, the work that is left, when it ran, and how often it was stopped."""
+    """The history of a job: its state, the work that is left, when it ran, and how often it was stopped."""
 
     job: QueuedJob
     state: str = WAITING

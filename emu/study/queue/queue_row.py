@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -76,12 +77,7 @@ class QueuedOn:
 
 def queue_row(on: QueuedOn, history: QueueHistory) -> QueueRow:
     """Return the figures of what happened to a queue."""
-    states = Counter(record.state for record in history.records)
     asked = [record for record in history.records if record.state != REFUSED]
-    waits = np.array([record.waited_us(history.until_us) for record in asked]) / US_PER_S
-    spent, whole_us = history.spent.spent_us, history.npus * history.until_us
-    held = (npu_time.WORK, npu_time.SAVING, npu_time.STARTING, npu_time.AGAIN, npu_time.UNUSED)
-    largest = np.array([moment.largest for moment in history.moments])
     return QueueRow(
         topology=on.topology,
         copies=on.copies,
@@ -90,17 +86,10 @@ def queue_row(on: QueuedOn, history: QueueHistory) -> QueueRow:
         group=on.group,
         days=history.until_us / (24 * _HOUR_US),
         jobs=len(history.records),
-        **{name: states[state] for name, state in _STATES.items()},
-        utilisation=sum(spent[reason] for reason in held) / whole_us,
-        goodput=spent[npu_time.WORK] / whole_us,
-        fragmentation=_fragmentation(history.moments),
-        largest_mean=float(largest.mean()),
-        largest_median=int(np.sort(largest)[(len(largest) - 1) // 2]),
-        wait_mean_s=float(waits.mean()) if len(waits) else 0.0,
-        wait_median_s=_quantile(waits, 0.5),
-        wait_p95_s=_quantile(waits, P95),
+        **_states(history.records),
+        **_use(history),
+        **_wait(asked, history.until_us),
         waits=_waits(asked, history.until_us),
-        npu_hours={reason: spent[reason] / _HOUR_US for reason in REASONS},
         fault_stops=sum(record.faults for record in asked),
         preemptions=sum(record.preemptions for record in asked),
         moves=sum(record.moves for record in asked),
@@ -110,6 +99,34 @@ def queue_row(on: QueuedOn, history: QueueHistory) -> QueueRow:
     )
 
 
+def _states(records: Sequence[JobRecord]) -> dict[str, Any]:
+    """Return the number of jobs in each state."""
+    states = Counter(record.state for record in records)
+    return {name: states[state] for name, state in _STATES.items()}
+
+
+def _use(history: QueueHistory) -> dict[str, Any]:
+    """Return the shares and the hours of the machine's time, and the largest job that could start."""
+    spent, whole_us = history.spent.spent_us, history.npus * history.until_us
+    largest = np.array([moment.largest for moment in history.moments])
+    return {
+        "utilisation": sum(spent[reason] for reason in _HELD) / whole_us,
+        "goodput": spent[npu_time.WORK] / whole_us,
+        "fragmentation": _fragmentation(history.moments),
+        "largest_mean": float(largest.mean()),
+        "largest_median": int(np.sort(largest)[(len(largest) - 1) // 2]),
+        "npu_hours": {reason: spent[reason] / _HOUR_US for reason in REASONS},
+    }
+
+
+def _wait(asked: Sequence[JobRecord], until_us: int) -> dict[str, Any]:
+    """Return the figures of the waiting of all jobs."""
+    waits = np.array([record.waited_us(until_us) for record in asked]) / US_PER_S
+    mean_s = float(waits.mean()) if len(waits) else 0.0
+    return {"wait_mean_s": mean_s, "wait_median_s": _quantile(waits, 0.5), "wait_p95_s": _quantile(waits, P95)}
+
+
+_HELD = (npu_time.WORK, npu_time.SAVING, npu_time.STARTING, npu_time.AGAIN, npu_time.UNUSED)
 _STATES = {"ended": ENDED, "running": RUNNING, "waiting": WAITING, "refused": REFUSED}
 
 

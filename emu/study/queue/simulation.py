@@ -33,7 +33,7 @@ class QueueMoment:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class QueueHistory:
-    """What happened to the jobs of a queue on a machine: a record of each, all runs with their ends, and all NPU time."""
+    """The history of a queue on a machine: a record of each, all runs with their ends, and all NPU time."""
 
     npus: int
     until_us: int

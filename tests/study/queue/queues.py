@@ -20,6 +20,9 @@ def seconds(value):
     return round(value * US_PER_S)
 
 
+COSTS = RunCosts(seconds(60), seconds(3600), seconds(300))  # what `emu queue` takes unless it is told otherwise
+
+
 def jobs_of(rows):
     """Jobs from (submit in s, NPUs, work in s) and a priority, if there is one."""
     return tuple(QueuedJob(i, seconds(row[0]), row[1], seconds(row[2]), *row[3:]) for i, row in enumerate(rows))
@@ -33,7 +36,7 @@ def log_of(spells, nodes, days=365.0):
 
 
 def run(line, jobs, until_s, *, policy="fifo", costs=FREE, log=None, npus=0, group=8, node=1):
-    """What happens to jobs on a machine."""
+    """Simulate jobs on a machine."""
     topology = build_topology(line)
     machine = machine_of(topology, npus or topology.n_npus)
     rules = SchedulerRules(POLICIES[policy], costs, group)

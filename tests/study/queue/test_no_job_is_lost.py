@@ -42,7 +42,7 @@ def queues(draw):
 
 
 def simulated(queue):
-    """What happens to a random queue."""
+    """Simulate a random queue."""
     line, jobs, log, npus, node, policy, costs, group, _ = queue
     return run(line, jobs, UNTIL_S, policy=policy, costs=costs, log=log, npus=npus, group=group, node=node)
 
