@@ -41,6 +41,12 @@ def test_a_job_longer_than_the_promise_may_start_beside_the_promised_places():
     assert starts(history) == [0, 10, 2]
 
 
+def test_the_first_job_is_promised_the_earliest_time_not_that_of_the_last_end():
+    # Three NPUs are promised to job 2 for second 10; the fourth has job 1 until 50. Job 3 would be there from 3 to 33.
+    history = run(FOUR, jobs_of([(0, 2, 10), (0, 1, 50), (1, 3, 5), (3, 1, 30)]), 100, policy="backfill")
+    assert starts(history) == [0, 0, 10, 15]
+
+
 def test_the_shortest_job_goes_first_and_a_large_one_is_skipped():
     history = run(FOUR, jobs_of([(0, 3, 10), (1, 2, 3), (1, 1, 20), (1, 1, 2)]), 100, policy="shortest")
     assert starts(history) == [0, 10, 3, 1]
