@@ -20,7 +20,7 @@ from launch.show.progress import with_progress
 from launch.show.row_file import row_known
 from launch.show.text.machine_table import MachineWaste, faults_report, waste_as_json
 
-_DEFAULT_NPUS = 2880  # the machine of InfiniteHBD 6.2: a multiple of 36, 64, 72 and 576
+MACHINE_NPUS = 2880  # the machine of InfiniteHBD 6.2: a multiple of 36, 64, 72 and 576
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -111,7 +111,7 @@ def faults(
         raise InputError("faults: --prices and --npu go together; give both or none")
     book = None if prices is None else find_book(prices)
     built = topologies_of(topology)
-    machines = [machine_of(each, npus or max(_DEFAULT_NPUS, *(other.n_npus for other in built))) for each in built]
+    machines = [machine_of(each, npus or max(MACHINE_NPUS, *(other.n_npus for other in built))) for each in built]
     found = {size: faults_of(size) for size in {machine.npus for machine in machines}}
     losses = {size: loss_at(each.per_day) for size, each in found.items()}
     networks = {machine.topology.name: network_cost(machine.topology, book) if book else None for machine in machines}

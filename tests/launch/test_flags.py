@@ -96,6 +96,17 @@ FLAGS = {
     | WORKERS
     | {"--sweep", "--top"}  # so does a short table
     | {"--all"},  # proofs beyond that of the first plan may take much longer than finding it
+    "queue": {"--topology", "--npus", "--tp", "--device", "--seed", "--png", "--checkpoint", "--checkpoint-every", "--restart"}
+    | {"--log", "--servers", "--npus-per-server", "--npus-per-node", "--mtbf", "--afr", "--mttr", "--domain"}  # as `emu faults`
+    | {
+        "--arrivals",  # one's own jobs, or those of a published mix: so many, of such a load, in such a time
+        "--mix",
+        "--jobs",
+        "--load",
+        "--days",
+        "--policy",
+        "--faultless",  # what faults cost is the difference
+    },
     "faults": {"--topology", "--tp", "--npus", "--log", "--servers", "--npus-per-server", "--npus-per-node", "--seed", "--png"}
     | {
         "--rate",
@@ -121,17 +132,6 @@ FLAGS = {
         "--checkpoint",
         "--checkpoint-every",
         "--restart",
-    },
-    "queue": {"--topology", "--npus", "--tp", "--device", "--seed", "--png", "--checkpoint", "--checkpoint-every", "--restart"}
-    | {"--log", "--servers", "--npus-per-server", "--npus-per-node", "--mtbf", "--afr", "--mttr", "--domain"}  # as `emu faults`
-    | {
-        "--arrivals",  # one's own jobs, or those of a published mix: so many, of such a load, in such a time
-        "--mix",
-        "--jobs",
-        "--load",
-        "--days",
-        "--policy",
-        "--faultless",  # what faults cost is the difference
     },
     "cost": {"--topology", "--prices", "--across", "--years", "--kwh"}
     | {
