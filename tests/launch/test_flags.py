@@ -96,17 +96,6 @@ FLAGS = {
     | WORKERS
     | {"--sweep", "--top"}  # so does a short table
     | {"--all"},  # proofs beyond that of the first plan may take much longer than finding it
-    "queue": {"--topology", "--npus", "--tp", "--device", "--seed", "--png", "--checkpoint", "--checkpoint-every", "--restart"}
-    | {"--log", "--servers", "--npus-per-server", "--npus-per-node", "--mtbf", "--afr", "--mttr", "--domain"}  # as `emu faults`
-    | {
-        "--arrivals",  # one's own jobs, or those of a published mix: so many, of such a load, in such a time
-        "--mix",
-        "--jobs",
-        "--load",
-        "--days",
-        "--policy",
-        "--faultless",  # what faults cost is the difference
-    },
     "faults": {"--topology", "--tp", "--npus", "--log", "--servers", "--npus-per-server", "--npus-per-node", "--seed", "--png"}
     | {
         "--rate",
@@ -143,6 +132,17 @@ FLAGS = {
         "--seq",
         "--device",
         "--stack",
+    },
+    "queue": {"--topology", "--npus", "--tp", "--device", "--seed", "--png", "--checkpoint", "--checkpoint-every", "--restart"}
+    | {"--log", "--servers", "--npus-per-server", "--npus-per-node", "--mtbf", "--afr", "--mttr", "--domain"}  # as `emu faults`
+    | {
+        "--arrivals",  # one's own jobs, or those of a published mix: so many, of such a load, in such a time
+        "--mix",
+        "--jobs",
+        "--load",
+        "--days",
+        "--policy",
+        "--faultless",  # what faults cost is the difference
     },
     "compare": set(),
     "calibrate": {"--device", "--out", "--from"},  # the device of a profile is not here to be measured

@@ -130,6 +130,16 @@ def test_a_backup_takes_the_place_of_a_failed_host_and_the_job_goes_on_at_once()
     assert ends(history) == [40 + 20]  # a second host fails, and there is one backup
 
 
+def test_the_backup_npu_of_a_rack_takes_the_place_of_one_that_fails():
+    jobs = jobs_of([(0, 64, 20)])
+    history = run("ub-mesh:rack-full", jobs, 100, log=log_of([(5, 5, 50)], 64))
+    assert ends(history) == [25]
+    assert "faulty" not in spent(history)
+    history = run("ub-mesh:rack-full", jobs, 100, log=log_of([(5, 5, 50), (8, 6, 40)], 64))
+    assert ends(history) == [40 + 20]
+    assert spent(history)["faulty"] == 34
+
+
 def test_a_group_stays_within_a_copy_and_a_job_can_lie_on_several():
     jobs = jobs_of([(0, 4, 10), (0, 4, 10), (0, 8, 10)])
     history = run(SWITCH.format(6), jobs, 100, npus=12, group=4)
