@@ -11,7 +11,7 @@ from emu.study.faults.source import Faults
 from emu.study.faults.waste import machine_of
 from emu.study.queue.arrivals import read_arrivals
 from emu.study.queue.cluster_queue import QueueRequest, queue_on
-from emu.study.queue.queue_policy import POLICIES, QueuePolicy, find_policy
+from emu.study.queue.queue_policy import QueuePolicy, find_policy
 from emu.study.queue.queue_row import QueueRow
 from emu.study.queue.queued_job import DAY_US, US_PER_S, QueuedJob, RunCosts
 from emu.units import TICKS_PER_S, parse_time
@@ -26,7 +26,7 @@ from launch.show.progress import with_progress
 from launch.show.row_file import row_known
 from launch.show.text.job_queue_table import job_queue_report
 
-_DEFAULT_JOBS = 3000
+_DEFAULT_JOBS, _POLICY = 3000, "backfill"
 _MOST_DAYS = 3650.0
 
 
@@ -71,7 +71,7 @@ def queue(
     jobs: int | None = None,
     load: float | str | None = None,
     days: float = 30.0,
-    policy: Words = "backfill",
+    policy: Words = (),
     tp: int = 32,
     npus: int | None = None,
     checkpoint: float | str = "60s",
@@ -99,7 +99,7 @@ def queue(
         load: The NPU time that the jobs of a mix ask for, as a share of the machine's, such as `80%`: all run times are
             stretched by one factor; None: as published.
         days: The days of the account. Jobs of a mix are submitted in this time.
-        policy: What starts when: fifo, backfill, shortest, preempt or defragment; or several.
+        policy: The policy that says what starts when: fifo, backfill, shortest, preempt or defragment; or several; empty: backfill.
         tp: The NPUs of a group. A job is groups, each placed by the rule of the topology; a smaller job is one group.
         npus: The NPUs of the machine. A smaller topology is repeated; None: those of the largest topology.
         checkpoint: The time of a checkpoint, in seconds or such as `30s`.
@@ -122,7 +122,7 @@ def queue(
     """
     arguments = dict(locals())
     _check(arguments)
-    policies = [find_policy(name) for name in dict.fromkeys(inputs.several(policy))]
+    policies = [find_policy(name) for name in dict.fromkeys(inputs.several(policy) or (_POLICY,))]
     built = inputs.topologies_of(topology)
     machines = [machine_of(each, npus or max(other.n_npus for other in built)) for each in built]
     faults = _faults_of(arguments, {machine.npus for machine in machines})
@@ -154,8 +154,6 @@ def _check(arguments: dict[str, Any]) -> None:
         least = 0 if name == "days" else 1
         if arguments[name] is not None and not least < arguments[name] + (name != "days") <= most + (name != "days"):
             raise must_be("queue", f"--{name}", f"above 0, and at most {most:g}", arguments[name])
-    if not inputs.several(arguments["policy"]):
-        raise must_be("queue", "--policy", f"one or more of {', '.join(POLICIES)}", "none")
 
 
 def _us(given: float | str, name: str) -> int:

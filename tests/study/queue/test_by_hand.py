@@ -128,6 +128,9 @@ def test_a_backup_takes_the_place_of_a_failed_host_and_the_job_goes_on_at_once()
     assert ends(history) == [25]
     history = run(line, jobs, 100, log=log_of([(3, 5, 50), (8, 6, 40)], 24))
     assert ends(history) == [40 + 20]  # a second host fails, and there is one backup
+    idle = run(line, jobs_of([(0, 24, 1)]), 10)
+    assert idle.records[0].state == "refused"  # a backup is no place for a job where nothing has failed
+    assert spent(idle) == {"out": 80, "idle": 160}
 
 
 def test_the_backup_npu_of_a_rack_takes_the_place_of_one_that_fails():
