@@ -99,7 +99,7 @@ def queue(
         load: The NPU time that the jobs of a mix ask for, as a share of the machine's, such as `80%`: all run times are
             stretched by one factor; None: as published.
         days: The days of the account. Jobs of a mix are submitted in this time.
-        policy: The policy that says what starts when: fifo, backfill, shortest, preempt or defragment; or several; empty: backfill.
+        policy: The policy of the queue: fifo, backfill, shortest, preempt or defragment; or several; empty: backfill.
         tp: The NPUs of a group. A job is groups, each placed by the rule of the topology; a smaller job is one group.
         npus: The NPUs of the machine. A smaller topology is repeated; None: those of the largest topology.
         checkpoint: The time of a checkpoint, in seconds or such as `30s`.
