@@ -27,6 +27,7 @@ from launch.show.row_file import row_known
 from launch.show.text.job_queue_table import job_queue_report
 
 _DEFAULT_JOBS, _POLICY = 3000, "backfill"
+_BEGUN = "the machine is empty on day 0, which is also the first day of the log of faults"
 _MOST_DAYS = 3650.0
 
 
@@ -212,10 +213,11 @@ def _notes(policies: Sequence[QueuePolicy], costs: RunCosts, faults: dict[int, F
         f"a fault ends each run on its NPUs; the job waits again in its place of the queue, takes {restart_s:g} s to start, "
         "and goes on from its last checkpoint"
     )
+    failing = [stopped, _BEGUN, *dict.fromkeys(note for each in faults.values() for note in each.notes)]
     saved = f"a job saves a checkpoint after each {every_s:g} s of work, which takes {save_s:g} s"
     return (
         *(policy.told for policy in policies),
         saved if every_s else "a job saves no checkpoints while it runs",
         "jobs that share a fabric do not slow one another down",
-        *([stopped, *dict.fromkeys(note for each in faults.values() for note in each.notes)] if faults else ["no part fails"]),
+        *(failing if faults else ["no part fails"]),
     )
