@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from launch.front.fabric_runs import show_fabric_run as show_fabric_run
     from launch.front.inputs import build_topology as build_topology
     from launch.front.inputs import find_model as find_model
+    from launch.front.job_queues import queue as queue
     from launch.front.listings import list_collectives as list_collectives
     from launch.front.listings import list_devices as list_devices
     from launch.front.listings import list_models as list_models
@@ -97,6 +98,7 @@ _HOME = {
     "plan": "launch.front.steps.searches",
     "progress": "launch.show.progress",
     "prove": "emu.collective.proof",
+    "queue": "launch.front.job_queues",
     "register": "emu.register",
     "replay": "launch.front.steps.replays",
     "repro": "launch.front.publications",

@@ -37,6 +37,7 @@ COMMANDS = {
     "plan": "Find the plan that trains a model fastest, and say why the next plans are slower.",
     "outage": "Compute a job's throughput over time while parts of the machine fail and come back.",
     "faults": "Compute what faults leave of a machine: waste, the largest job, goodput.",
+    "queue": "Simulate a queue of jobs on a machine over weeks: waiting, use, goodput, lost time.",
     "cost": "Compute the price and the power of a network, by the price book of a paper or your own.",
     "compare": "Compare a step of two traces.",
     "calibrate": "Measure the device of this machine, and write a file for --device.",

@@ -133,6 +133,17 @@ FLAGS = {
         "--device",
         "--stack",
     },
+    "queue": {"--topology", "--npus", "--tp", "--device", "--seed", "--png", "--checkpoint", "--checkpoint-every", "--restart"}
+    | {"--log", "--servers", "--npus-per-server", "--npus-per-node", "--mtbf", "--afr", "--mttr", "--domain"}  # as `emu faults`
+    | {
+        "--arrivals",  # one's own jobs, or those of a published mix: so many, of such a load, in such a time
+        "--mix",
+        "--jobs",
+        "--load",
+        "--days",
+        "--policy",
+        "--faultless",  # what faults cost is the difference
+    },
     "compare": set(),
     "calibrate": {"--device", "--out", "--from"},  # the device of a profile is not here to be measured
     "show topology": {"--png", "--route"},

@@ -20,6 +20,7 @@ from tests.launch.test_flags import commands
 
 READ = {"--config", "--import", "--data", "--from", "--like", "--log", "--ray-options", "trace", "first", "second", "script"}
 OLD = b"what was there before"
+READ |= {"--arrivals"}
 
 
 def flag(param: click.Parameter) -> str:

@@ -16,6 +16,7 @@ from emu.arrays import F64, I64
 from emu.topology.builders.wiring import Cables, fabric
 from emu.topology.catalogue import Build, one_of, planned, whole_number
 from emu.topology.fault_injection.machine_state import detour
+from emu.topology.gang_rule import within_units
 from emu.topology.topology import Box, Drawing, FailedParts, Reaction, Topology, check_link_count, frames
 from emu.units import format_bandwidth, format_time, seconds
 from topologies.hpn.hash_routing import route, spray_of
@@ -114,6 +115,8 @@ def build(plan: HpnPlan) -> Topology:
         assumptions=(*_assumptions(plan), *plan.notes),
         tiers=("GPU to NVSwitch", "NIC to ToR", "ToR to Agg", "Agg to Core")[: 2 + (plan.tier2 > 0) + (plan.tier3 > 0)],
         placer=partial(place, plan),
+        gangs=within_units(plan.sizes[3]),
+        backups=plan.backup > 0,
         draw=partial(draw, plan),
         relays=True if plan.relays else None,
         fault_handler=partial(_repair, plan),

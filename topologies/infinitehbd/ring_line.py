@@ -23,7 +23,7 @@ from emu.units import format_bandwidth, format_time, seconds
 from topologies.infinitehbd.gpu_rings import rings
 from topologies.infinitehbd.ocstrx_bundles import blocked_distance, bundles, fibres
 from topologies.infinitehbd.ocstrx_plan import OCSTRX, TURN, All, Nodes, OcstrxPlan, OcstrxRates, Taper, draw
-from topologies.infinitehbd.orchestration import orchestrate, usable_gpus
+from topologies.infinitehbd.orchestration import gang_gpus, orchestrate, usable_gpus
 
 TIERS = ("copper", "loopback", "fibre", "DCN", "uplink of a ToR")
 
@@ -96,6 +96,7 @@ def build(plan: OcstrxPlan, faulty: tuple[int, ...], job: int, groups: I64 | Non
         _rules(plan, len(faulty), len(groups)),
         router=partial(_route, plan, np.argsort(order), joined),
         placer=partial(healthy_units, order[:joined].reshape(-1, plan.tp)),  # more rings would be another configuration
+        gangs=partial(gang_gpus, plan),
         usable_counter=partial(usable_gpus, plan),  # it lays rings anew around the faults of each state, whatever is lit here
         fault_handler=partial(_repair, plan, lambda nodes: build(plan, tuple(sorted({*faulty, *nodes})), job)),
     )
