@@ -12,6 +12,8 @@ from dataclasses import astuple, dataclass
 from functools import lru_cache
 
 from emu.arrays import digest
+from emu.bound.cuts import ALL_PAIRS
+from emu.bound.limit import FULL_EFFORT, limit_of
 from emu.bound.trees import tree_optimum
 from emu.collective.algorithm import SYNTHESIZED
 from emu.collective.operation import Operation, operation
@@ -23,6 +25,7 @@ from emu.errors import InputError, must_be
 from emu.study.choice.algorithm_cache import keep_entry, recall_entry
 from emu.study.choice.site import Site
 from emu.study.timing import CollectiveJob, time_collective
+from emu.synthesis.exchange.exchange_families import ExchangeFamilies
 from emu.synthesis.hops import hop_network
 from emu.synthesis.splitting import UnpairedError
 from emu.synthesis.variants import GRID, MATCHED, SYNTHESIS_OPERATIONS, Variant, VariantFamilies
@@ -169,9 +172,7 @@ class _Search:
             InputError: There is none yet when the time is over, or see `hop_network`.
         """
         families = self._families()
-        optimum = tree_optimum(self.site.topology, self.op, self.site.npus)
-        least_block_bytes = int(self.op.block_counts(self.elements).min()) * self.item
-        self.trees = optimum.least_s(least_block_bytes), optimum.by
+        self.trees = self._least()
         try:
             self._climb_all(families)
         except WorkUpError:
@@ -183,7 +184,16 @@ class _Search:
         time_s, schedule, variant = self.best
         return SynthesisResult(schedule, self.op, self.site, self.item, time_s, *self.trees, variant, self.tried, self.is_over)
 
-    def _climb_all(self, families: VariantFamilies) -> None:
+    def _least(self) -> tuple[float, str]:
+        """Return the time of the best trees, or of an all_to_all on the best paths, and what gives it."""
+        where = self.site.topology, self.op, self.site.npus
+        block_bytes = int(self.op.block_counts(self.elements).min()) * self.item
+        if self.op.name == ALL_PAIRS:
+            return limit_of(*where, helpers=False, effort=FULL_EFFORT).least_s(block_bytes)
+        optimum = tree_optimum(*where)
+        return optimum.least_s(block_bytes), optimum.by
+
+    def _climb_all(self, families: VariantFamilies | ExchangeFamilies) -> None:
         """Try the families one after another, until one comes near the best trees; a family that fails is left out."""
         for family in families.all():
             try:
@@ -200,11 +210,12 @@ class _Search:
             return must_be("synthesize", "--time", what, format_time(self.limit_s), mend)
         return InputError(f"synthesize: no schedule can be timed on {self.site.topology.name}; {self.refused}")
 
-    def _families(self) -> VariantFamilies:
+    def _families(self) -> VariantFamilies | ExchangeFamilies:
         """Return the schedules that are tried."""
         block_bytes = float(self.op.block_counts(self.elements).max(initial=0)) * self.item
         hops = hop_network(self.site.topology, self.site.npus)
-        return VariantFamilies(self.site.topology, hops, self.op, block_bytes, self.tick)
+        families = ExchangeFamilies if self.op.name == ALL_PAIRS else VariantFamilies
+        return families(self.site.topology, hops, self.op, block_bytes, self.tick)
 
     def made(self, wanted: Variant) -> Schedule | None:
         """Return the proved schedule of a variant; None if there is none."""

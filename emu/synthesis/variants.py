@@ -23,7 +23,7 @@ from emu.synthesis.splitting import Tick
 from emu.synthesis.translation import grid_hops, grid_schedule
 from emu.topology.topology import Topology
 
-SYNTHESIS_OPERATIONS = ("all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce")
+SYNTHESIS_OPERATIONS = ("all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce", "all_to_all")
 _INWARD = {
     "all_gather": (False,),
     "broadcast": (False,),
