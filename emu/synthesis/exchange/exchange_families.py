@@ -27,6 +27,7 @@ _MOST_STORED = 2**18  # of rank 0, of which translations make the others
 _PARTS = (1, 2, 4, 8, 16)  # of a block
 _CLOSE = 0.99  # of what shares of any size take, from which blocks are cut into no more parts
 _MOST_PAIRS = 2**16  # pairs of ranks all of which are looked at, without translations
+_LANE_LINKS = 2  # of a hop, at most, where one message after another fills links: a link, or one switch
 _DEEP = 4  # first pieces of parts that pass other ranks, in streams
 
 
@@ -44,8 +45,20 @@ class ExchangeFamilies:
     def all(self) -> Iterator[Family]:
         """Yield the families that are tried; those that take the least work come first."""
         yield self.family(QUICKEST)
-        for how in (GRID_STREAMS, GRID_LANES, PATH_STREAMS, PATH_LANES) if self.op.n_ranks > 1 else ():
-            yield self.family(how)
+        if self.op.n_ranks > 1:
+            yield from (self.family(how) for how in self._tried())
+
+    def _tried(self) -> Iterator[str]:
+        """Yield the kinds of order that are tried besides the quickest paths."""
+        in_lanes = int(np.diff(self.hops.start).max()) <= _LANE_LINKS
+        yield from (GRID_LANES, GRID_STREAMS) if in_lanes else (GRID_STREAMS,)
+        if not self._is_whole_grid():
+            yield from (PATH_LANES, PATH_STREAMS) if in_lanes else (PATH_STREAMS,)
+
+    def _is_whole_grid(self) -> bool:
+        """Return whether translations serve all hops of rank 0 on any channel, so that other sources add nothing."""
+        net = self._network(grid=True)
+        return net is not None and len(net.number) == (self.hops.src == 0).sum() and not self.hops.ways_differ
 
     def family(self, how: str) -> Family:
         """Return the schedules of one kind of order, with more and more pieces."""
