@@ -24,9 +24,9 @@ options_of = QuestionOptions(synthesize)
 def synthesize_command(**options: Any) -> int:
     """Make the fastest schedule of a collective that is found for a topology, and prove it.
 
-    Trees are packed into the capacities of all links, and the sends along them are ordered; what is fastest on the fabric is
-    kept. It is told beside of_bound, the best trees and the fastest algorithm of the catalogue. `emu bench --import FILE.xml`
-    runs it.
+    Trees are packed into the capacities of all links, or the blocks of an all_to_all are divided among paths, and the sends are
+    ordered; what is fastest on the fabric is kept. It is told beside of_bound, the best trees and the fastest algorithm of the
+    catalogue. `emu bench --import FILE.xml` runs it.
 
     \b
     emu synthesize all_gather --topology torus:dims=4x4,bandwidth=50GB/s,latency=500ns --size 16MiB

@@ -59,7 +59,7 @@ def synthesize(
     """Make the fastest schedule of a collective that is found for a topology, prove it, and time it.
 
     Args:
-        operation: The operation: all_gather, reduce_scatter, all_reduce, broadcast or reduce.
+        operation: The operation: all_gather, reduce_scatter, all_reduce, broadcast, reduce or all_to_all.
         topology: The network: a name, a file, a `Topology` or a networkx graph; or several of them.
         ranks: The number of ranks; None: all NPUs of the topology.
         size: The bytes of one rank's buffer (of all ranks for all_gather and reduce_scatter), as a number or such as `64MiB`.

@@ -1,8 +1,8 @@
 """The network of an all_to_all: hops between ranks, and the time for which each takes links.
 
 On a grid whose translations map links onto links, rank 0 stands for all ranks, and an orbit of links for its links: if every
-rank sends at the same time what translations make of the sends of rank 0, all links of an orbit carry as much. Letters: N ranks,
-A arcs, H hops, X links of all hops, L links or orbits of links.
+rank sends at the same time what translations make of the sends of rank 0, all links of an orbit carry as much. Letters: N
+ranks, A arcs, H hops, X links of all hops, L links or orbits of links.
 """
 
 from dataclasses import dataclass
@@ -47,11 +47,9 @@ class ExchangeNetwork:
 def whole_network(hops: HopNetwork) -> ExchangeNetwork:
     """Return the network in which every rank is a source."""
     every = np.arange(len(hops.src))
-    links = hops.start, hops.link, 1 / hops.capacity_Bps[hops.link]
-    ranks = np.arange(hops.n_ranks)
-    return ExchangeNetwork(
-        hops.n_ranks, ranks, (), hops.src, hops.dst, every, every, *links, n_links=len(hops.capacity_Bps)
-    )
+    ends, second = (hops.src, hops.dst), 1 / hops.capacity_Bps[hops.link]
+    n, n_links = hops.n_ranks, len(hops.capacity_Bps)
+    return ExchangeNetwork(n, np.arange(n), (), *ends, every, every, hops.start, hops.link, second, n_links)
 
 
 def grid_network(hops: HopNetwork, grid: GridHops) -> ExchangeNetwork | None:
@@ -70,8 +68,8 @@ def grid_network(hops: HopNetwork, grid: GridHops) -> ExchangeNetwork | None:
     hop = np.tile(np.arange(len(kept)), n)
     dst = moves.rank(src, grid.to[kept][hop])
     own = np.flatnonzero(hops.src == 0)[kept]
-    columns = (column(each, np.int64) for each in (src, dst, hop, own, start, link))
-    return ExchangeNetwork(n, np.zeros(1, np.int64), grid.dims, *columns, second, int(link.max()) + 1)
+    src, dst, hop, own, start, link = (column(each, np.int64) for each in (src, dst, hop, own, start, link))
+    return ExchangeNetwork(n, np.zeros(1, np.int64), grid.dims, src, dst, hop, own, start, link, second, int(link.max()) + 1)
 
 
 def _translates(hops: HopNetwork, grid: GridHops) -> Bool:

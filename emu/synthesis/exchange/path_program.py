@@ -2,17 +2,17 @@
 
 The program divides each block among paths so that the busiest link takes the least time. Its columns are made as they are
 needed: the prices of links that it gives, its dual, have shortest paths, and those that cost less than a block pays are added.
-The first paths are those of a few steps of Frank and Wolfe on a power of the loads. Then each block is cut into equal parts, and
-every part takes the path that adds least to a power of the loads, until no part changes. Sources: Shahrokhi and Matula, The
-maximum concurrent flow problem, J. ACM 37 (1990); Frank and Wolfe, An algorithm for quadratic programming, 1956. Letters: B
-blocks, P paths, D hops of the longest path, L links or orbits.
+The first paths are those of a few steps of Frank and Wolfe on a power of the loads. Then each block is cut into equal parts,
+and every part takes the path that adds least to a power of the loads, until no part changes. Sources: Shahrokhi and Matula,
+The maximum concurrent flow problem, J. ACM 37 (1990); Frank and Wolfe, An algorithm for quadratic programming, Naval Research
+Logistics Quarterly 3 (1956). Letters: B blocks, P paths, D hops of the longest path, L links or orbits.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from emu.arrays import F64, I64
+from emu.arrays import F64, I64, column
 from emu.compiled.function import F64_OUT, I64_OUT, compiled
 from emu.synthesis.exchange.exchange_network import ExchangeNetwork, links_of_all
 from emu.synthesis.splitting import Tick
@@ -23,6 +23,8 @@ _NEAR = 0.998  # of the bound of prices, from which the program is not solved ag
 _MOST_BLOCKS = 2**13  # of a program; beyond these the first steps give the paths
 _POWER = 24  # of loads, so that the busiest links count
 _SWEEPS = 12  # sweeps over all parts
+_SPREAD = 6364136223846793005  # an odd number by which arcs are hashed (Knuth's multiplier, MMIX)
+_LEAST = 1e-300  # cost of a hop that has none, as graphs have no arcs of length 0
 _LONG = 1e-4  # cost of a hop, as a share of the mean cost: of equal paths the shortest is taken
 
 
@@ -48,12 +50,14 @@ class _Pool:
     def add(self, arc: I64) -> I64:
         """Add a path of each block, [B, D], and return the index [B] of each in the pool."""
         depth = max(self.arc.shape[1], arc.shape[1])
-        both = np.full((len(self.block) + len(arc), depth), -1)
-        both[: len(self.block), : self.arc.shape[1]], both[len(self.block) :, : arc.shape[1]] = self.arc, arc
+        both = np.concatenate(
+            [np.pad(each, ((0, 0), (0, depth - each.shape[1])), constant_values=-1) for each in (self.arc, arc)]
+        )
         block = np.concatenate((self.block, np.arange(len(arc))))
-        spread = np.cumprod(np.full(depth, 6364136223846793005, np.uint64)).astype(np.uint64)
+        spread = np.cumprod(np.full(depth, _SPREAD, np.uint64))
         code = ((both + 2).astype(np.uint64) * spread).sum(axis=1)
-        _, first, of = np.unique(np.stack((block.astype(np.uint64), code)), axis=1, return_index=True, return_inverse=True)
+        key = np.stack((block.astype(np.uint64), code))
+        _, first, of = np.unique(key, axis=1, return_index=True, return_inverse=True)
         kept = np.sort(first)
         place = np.searchsorted(kept, first)[of.ravel()]
         old = len(self.block)
@@ -69,7 +73,7 @@ class _Pool:
     def loads(self, share: F64) -> F64:
         """Return [L] the seconds for which each link is taken if paths carry their shares of a byte."""
         path, link, second = self.crossed()
-        return np.bincount(link, second * share[path], self.net.n_links)
+        return column(np.bincount(link, second * share[path], self.net.n_links), np.float64)
 
 
 def quickest_paths(net: ExchangeNetwork, head_s: F64) -> BlockPaths:
@@ -84,23 +88,33 @@ def _shortest(net: ExchangeNetwork, cost: F64) -> tuple[F64, I64]:
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import dijkstra
 
-    weight = (cost + _LONG * cost.mean() + 1e-300)[net.hop]
+    weight = (cost + _LONG * cost.mean() + _LEAST)[net.hop]
     order = np.lexsort((weight, net.dst, net.src))
     key = net.src[order] * net.n_ranks + net.dst[order]
-    first = order[np.flatnonzero(np.diff(key, prepend=-1))]
-    ends = net.src[first] * net.n_ranks + net.dst[first]
+    first = order[np.flatnonzero(np.diff(key, prepend=-1))]  # the cheapest arc of each pair of ranks, in their order
     graph = csr_array((weight[first], (net.src[first], net.dst[first])), shape=(net.n_ranks, net.n_ranks))
     before = dijkstra(graph, indices=net.sources, return_predecessors=True)[1].astype(np.int64)
+    arc = _arcs_to(net, first, before)
+    return np.where(arc >= 0, cost[net.hop[arc]], 0.0).sum(axis=1), arc
+
+
+def _arcs_to(net: ExchangeNetwork, first: I64, before: I64) -> I64:
+    """Return [B, D] the arcs of the way of each block, with -1 after the last.
+
+    Args:
+        net: The network.
+        first: The arcs that are used, one for each pair of ranks, in the order of pairs.
+        before: [sources, N] the rank before each rank on its way.
+    """
+    ends = net.src[first] * net.n_ranks + net.dst[first]
     source, at = net.pairs
     row, arcs = np.searchsorted(net.sources, source), list[I64]()
-    while (at != source).any():
-        there = at != source
+    while (there := at != source).any():
         above = np.where(there, before[row, at], at)
         arcs.append(np.where(there, first[np.searchsorted(ends, above * net.n_ranks + at) % len(first)], -1))
         at = above
     arc = np.stack(arcs[::-1], axis=1)
-    arc = np.take_along_axis(arc, np.argsort(arc < 0, axis=1, kind="stable"), axis=1)
-    return np.where(arc >= 0, cost[net.hop[arc]], 0.0).sum(axis=1), arc
+    return np.take_along_axis(arc, np.argsort(arc < 0, axis=1, kind="stable"), axis=1)
 
 
 def block_paths(net: ExchangeNetwork, tick: Tick) -> BlockPaths:
@@ -173,7 +187,28 @@ def _solved(pool: _Pool) -> tuple[F64, F64]:
 
 
 @compiled
-def _spread(block: I64, start: I64, link: I64, second: F64, load: F64_OUT, count: I64_OUT, longer: float) -> int:
+def _added(start: I64, link: I64, second: F64, load: F64_OUT, path: int, longer: float) -> float:
+    """Return what a part adds to the sum of the 24th powers of all loads if it takes a path; see `_spread`."""
+    cost = 0.0
+    for i in range(start[path], start[path + 1]):
+        a = load[link[i]]
+        c = a + second[i]
+        a, c = a * a * a, c * c * c
+        a, c = a * a, c * c
+        a, c = a * a, c * c
+        cost += c * c - a * a + longer
+    return cost
+
+
+@compiled
+def _put(start: I64, link: I64, second: F64, load: F64_OUT, path: int, sign: int) -> None:
+    """Add a part's time to the loads of the links of a path, or take it away (sign -1)."""
+    for i in range(start[path], start[path + 1]):
+        load[link[i]] += sign * second[i]
+
+
+@compiled
+def _spread(block: I64, start: I64, link: I64, second: F64, load: F64_OUT, count: I64_OUT) -> int:
     """Move parts of blocks, one at a time, to the path that adds least to a power of the loads; return the number of moves.
 
     Args:
@@ -183,28 +218,18 @@ def _spread(block: I64, start: I64, link: I64, second: F64, load: F64_OUT, count
         second: The time for which a part takes each link, over the time of the busiest link that is hoped for.
         load: [L] the sum of these; it is changed.
         count: [P] the parts on each path; it is changed.
-        longer: What a crossed link costs besides.
     """
-    moved = 0
+    moved, longer = 0, 1e-6 / len(load)
     for b in range(len(block) - 1):
         for old in range(block[b], block[b + 1]):
             for _ in range(count[old]):
-                for i in range(start[old], start[old + 1]):
-                    load[link[i]] -= second[i]
-                best, least = old, -1.0
+                _put(start, link, second, load, old, -1)
+                best, least = old, _added(start, link, second, load, old, longer) - 1e-12
                 for path in range(block[b], block[b + 1]):
-                    cost = 0.0
-                    for i in range(start[path], start[path + 1]):
-                        a = load[link[i]]
-                        c = a + second[i]
-                        a, c = a * a * a, c * c * c
-                        a, c = a * a, c * c
-                        a, c = a * a, c * c
-                        cost += c * c - a * a + longer
-                    if least < 0 or cost < least - 1e-12 or (path == old and cost <= least + 1e-12):
+                    cost = _added(start, link, second, load, path, longer)
+                    if cost < least:
                         best, least = path, cost
-                for i in range(start[best], start[best + 1]):
-                    load[link[i]] += second[i]
+                _put(start, link, second, load, best, 1)
                 if best != old:
                     count[old] -= 1
                     count[best] += 1
@@ -227,8 +252,7 @@ def whole_parts(net: ExchangeNetwork, paths: BlockPaths, parts: int) -> tuple[I6
     for _ in range(_SWEEPS):
         before, kept = float(load.max()), count.copy()
         scale = max(paths.slowness, before * 2**-8)
-        scaled = load / scale
-        moved = _spread(bounds, start, link, second / scale, scaled, count, 1e-6 / net.n_links)
+        moved = _spread(bounds, start, link, second / scale, load / scale, count)
         load = np.bincount(link, second * count[path], net.n_links)
         if load.max() > before * (1 + 1e-12):
             return kept, before
