@@ -152,8 +152,8 @@ class _Search:
     refused: str = "all have too many messages; take fewer ranks"  # why a schedule could not be timed
     trees: tuple[float, str] = (0.0, "")
 
-    def tick(self) -> None:
-        """Count a piece of work, and raise an error if the work or the time is over.
+    def tick(self) -> float | None:
+        """Count a piece of work, and return the seconds that are left; None: any number.
 
         Raises:
             WorkUpError: The work is.
@@ -162,8 +162,18 @@ class _Search:
         self.work += 1
         if self.work > _MOST_WORK:
             raise WorkUpError
-        if self.limit_s is not None and time.perf_counter() > self.began + self.limit_s:
+        return self.left_s()
+
+    def left_s(self) -> float | None:
+        """Return the seconds that are left; None: any number.
+
+        Raises:
+            TimeUpError: The time is over.
+        """
+        left = None if self.limit_s is None else self.began + self.limit_s - time.perf_counter()
+        if left is not None and left <= 0:
             raise TimeUpError
+        return left
 
     def find(self) -> SynthesisResult:
         """Return the fastest schedule.
@@ -256,18 +266,18 @@ class _Search:
             self.refused = str(error)
             return float("inf")
         if self.best is None or taken < self.best[0]:
-            prove_whole(schedule, self.op)
+            prove_whole(schedule, self.op, self.left_s)
             self.best = taken, schedule, variant
         return taken
 
 
-def prove_whole(schedule: Schedule, op: Operation) -> None:
-    """Prove a schedule, by its translations where it declares some.
+def prove_whole(schedule: Schedule, op: Operation, check: Callable[[], object] | None = None) -> None:
+    """Prove a schedule, by its translations where it declares some; `check` may end the proof by an error, as in `prove`.
 
     Raises:
         ProofError: It does not do the operation.
     """
     if schedule.translate:
-        prove(*slot_representatives(schedule, op))
+        prove(*slot_representatives(schedule, op), check=check)
     else:
-        prove(schedule, op)
+        prove(schedule, op, check=check)

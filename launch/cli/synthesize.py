@@ -19,6 +19,7 @@ options_of = QuestionOptions(synthesize)
 @options_of("ranks", "size", "dtype -d", "root -r")
 @options_of("time", metavar="TIME")
 @click.option("--xml", type=OutputFile(".xml"), help="Write the schedule to this file as MSCCL XML. Give one topology.")
+@click.option("--npz", type=OutputFile(".npz"), help="Write the columns of the schedule to this file. Give one topology.")
 @click.option("--png", type=OutputFile(".png"), help="Draw the schedule to this file. Give one topology.")
 @common.answer_options
 def synthesize_command(**options: Any) -> int:
@@ -33,6 +34,6 @@ def synthesize_command(**options: Any) -> int:
     emu synthesize all_reduce --topology hammingmesh:boards=1x2 --size 256MiB --time 60s
     emu synthesize reduce_scatter --topology ub-mesh:board --xml board.xml
     """
-    if options["xml"] is not None or options["png"] is not None:
+    if any(options[name] is not None for name in ("xml", "npz", "png")):
         check_written(options["operation"], len(options["topology"]), as_xml=options["xml"] is not None)
     return ask_and_save(synthesize, options)

@@ -1,13 +1,18 @@
 """The command `emu synthesize`: its rows, what it refuses, what it writes, and `emu bench --algorithm synthesized`."""
 
+import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import emu as library
+from emu.collective import algorithm
 from emu.collective.proof import prove
+from emu.collective.schedule import Schedule, Sends
 from emu.study import synthesize as synthesis
-from emu.study.choice.site import Site
+from emu.study.choice.site import Requirement, Site
+from emu.study.choice.synthesis_choice import made_algorithm
 from emu.study.synthesize import SynthesisRequest, TimeUpError
 from emu.topology.catalogue import build_topology
 
@@ -118,6 +123,21 @@ def test_the_program_that_is_written_is_read_and_runs_as_long(emu):
     assert row["time_s"] == pytest.approx(made["time_s"], rel=0.02)
 
 
+@pytest.mark.parametrize("operation", ["reduce_scatter", "all_to_all"])
+def test_the_columns_that_are_written_are_a_proved_schedule(emu, operation):
+    words = ("synthesize", operation, "--topology", TORUS, "--size", "1MiB", "--npz", "own.npz", "--json")
+    (made,) = emu(*words).json
+    with np.load("own.npz") as file:
+        held = {name: file[name] for name in file.files}
+    assert str(held["operation"]) == operation
+    starts = [0, *held["round_end"][:-1]]
+    columns = [held[name] for name in ("src", "dst", "slot", "reduce", "channel", "dst_slot")]
+    rounds = [Sends(*(c[slice(*ends)] for c in columns)) for ends in zip(starts, held["round_end"], strict=True)]
+    schedule = Schedule.build(int(held["n_ranks"]), int(held["n_slots"]), rounds)
+    prove(schedule, synthesis.operation(operation, 16))
+    assert (schedule.n_rows, schedule.n_rounds) == (made["rows"], made["rounds"])
+
+
 def test_a_bench_makes_the_schedule_moves_data_by_it_and_knows_it_again(emu, monkeypatch):
     Path("uneven.csv").write_text(UNEVEN)
     words = ("bench", "all_reduce", "--algorithm", "synthesized", "--topology", "uneven.csv", "--size", "1MiB", "--json")
@@ -151,3 +171,54 @@ def test_equal_requests_give_equal_schedules():
     request = SynthesisRequest("reduce_scatter", 2**20)
     first, again = (synthesis.synthesize(topology, request) for _ in range(2))
     assert (first.schedule.digest(), first.time_s) == (again.schedule.digest(), again.time_s)
+
+
+STEP = ("--model", "llama-tiny", "--global-batch", "4", "--seq", "32", "--topology", "hammingmesh:boards=1x1,side=2")
+WORDS = ("estimate", *STEP, "--plan", "dp=4,microbatch=1", "--json", "--algorithm")
+
+
+@pytest.mark.parametrize("word", ["synthesized", "all_reduce=synthesized", "dp.all_reduce=synthesized"])
+def test_an_estimate_is_served_by_schedules_that_are_made_for_it(emu, word):
+    made, best = (emu(*WORDS, each).json for each in (word, "auto"))
+    served = json.dumps(made["algorithms"])
+    assert "synthesized-" in served
+    assert "synthesized-" not in json.dumps(best["algorithms"])  # `auto` never takes one, also where one is known
+    assert made["total_comm_s"] < best["total_comm_s"] * 1.02
+
+
+def test_what_no_schedule_is_made_for_is_told_in_one_line(emu):
+    for words, said in (
+        ((*WORDS, "gather=synthesized"), "--algorithm: a synthesised operation must be one of all_gather"),
+        ((*WORDS, "dp.all_to_all=synthesized"), "no collective on dp is called 'all_to_all'; known: all_reduce"),
+        (("plan", "--npus", "4", *STEP, "--algorithm", "synthesized"), "plan: --algorithm must be auto, nccl or an algorithm"),
+        (("verify", "all_reduce", "--algorithm", "synthesized"), "verify: --algorithm must be an algorithm of the catalogue"),
+    ):
+        done = emu(*words)
+        assert (done.code, done.out) == (2, "")
+        assert done.err.splitlines()[-1].startswith(f"emu: {said}")
+
+
+def test_a_run_moves_its_data_by_made_schedules_and_its_trace_is_replayed_by_them(emu):
+    words = ("train", *STEP, "--plan", "dp=4", "--steps", "2", "--json")
+    plain = emu(*words).json
+    made = emu(*words, "--algorithm", "synthesized", "--trace", "own.trace").json
+    assert made["loss"] == pytest.approx(plain["loss"], rel=1e-5)
+    assert "synthesized-" in json.dumps(made["algorithms"])
+    on = ("replay", "own.trace", "--topology", "hammingmesh:boards=1x1,side=2", "--json")
+    (again,) = emu(*on, "--algorithm", "synthesized").json
+    assert again["algorithms"] == made["algorithms"]
+    (other,) = emu(*on).json
+    assert "synthesized-" not in json.dumps(other["algorithms"])
+    algorithm._MADE.clear()
+    done = emu(*on, "--algorithm", "broadcast=binomial")
+    assert (done.code, "must be given as synthesized, or as an algorithm" in done.err) == (2, True)
+
+
+@pytest.mark.parametrize("root", [0, 2])
+def test_a_made_broadcast_has_the_root_that_was_asked_for(root):
+    site = Site.first(build_topology("hammingmesh:boards=1x1,side=2"))
+    served = made_algorithm(site, Requirement("broadcast", root, 4096, 4))
+    assert served is not None
+    plan = algorithm.schedule("broadcast", served.algorithm, 4, root)
+    prove(plan, synthesis.operation("broadcast", 4, root))
+    assert plan.src[plan.round_column() == 0].tolist() == [root] * (plan.round_end[0])

@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 from emu.bound.limit import FULL_EFFORT, limit_of
+from emu.collective.algorithm import compact_schedule
 from emu.collective.operation import operation
 from emu.collective.proof import prove
 from emu.collective.transform import slot_representatives
@@ -12,6 +14,7 @@ from emu.synthesis.exchange.exchange_families import GRID_LANES, GRID_STREAMS, Q
 from emu.synthesis.exchange.exchange_network import grid_network, whole_network
 from emu.synthesis.exchange.path_program import block_paths, quickest_paths, whole_parts
 from emu.synthesis.hops import hop_network
+from emu.synthesis.programs import solve_in_time
 from emu.synthesis.translation import grid_hops
 from emu.topology.catalogue import build_topology
 from tests.synthesis.graphs import drawn
@@ -70,6 +73,42 @@ def test_every_path_leads_from_the_source_of_its_block_to_its_destination(seed):
             assert net.src[arc] == at
             at = net.dst[arc]
         assert at == net.pairs[1][block]
+
+
+class OverError(Exception):
+    pass
+
+
+def test_a_program_ends_when_the_time_is_over():
+    """The solver is given what is left, and that it has stopped is told by the error of the tick."""
+    given, seen = iter([1e-9]), []
+
+    def tick() -> float | None:
+        left = next(given, None)
+        if left is None:
+            raise OverError
+        seen.append(left)
+        return left
+
+    held = np.eye(400)
+    program = (csr_array(held), np.ones(400)), (csr_array(held[:200]), np.ones(200) / 2)
+    with pytest.raises(OverError):
+        solve_in_time(tick, -np.ones(400), *program)
+    assert seen == [1e-9]
+    assert solve_in_time(never, -np.ones(400), *program).x == pytest.approx([0.5] * 200 + [1.0] * 200)
+
+
+def test_a_proof_ends_when_its_check_says_so():
+    schedule, op = compact_schedule("all_to_all", "pairwise", 6).expand(), operation("all_to_all", 6)
+    count = iter(range(3))
+
+    def check() -> None:
+        if next(count, None) is None:
+            raise OverError
+
+    with pytest.raises(OverError):
+        prove(schedule, op, check=check)
+    prove(schedule, op, check=never)
 
 
 def test_the_quickest_paths_have_the_least_latency():

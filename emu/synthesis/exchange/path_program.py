@@ -15,6 +15,7 @@ import numpy as np
 from emu.arrays import F64, I64, column
 from emu.compiled.function import F64_OUT, I64_OUT, compiled
 from emu.synthesis.exchange.exchange_network import ExchangeNetwork, links_of_all
+from emu.synthesis.programs import solve_in_time
 from emu.synthesis.splitting import Tick
 
 _FIRST = 16  # steps before the program
@@ -155,7 +156,7 @@ def _best_shares(pool: _Pool, share: F64, least: float, tick: Tick) -> tuple[F64
         tick()
         if least >= _NEAR * pool.loads(share).max():
             break
-        share, price = _solved(pool)
+        share, price = _solved(pool, tick)
         cost, arc = _shortest(pool.net, pool.net.cost(price))
         least = max(least, float(cost.sum() / price.sum()))
         known = len(pool.block)
@@ -166,11 +167,9 @@ def _best_shares(pool: _Pool, share: F64, least: float, tick: Tick) -> tuple[F64
     return share, least
 
 
-def _solved(pool: _Pool) -> tuple[F64, F64]:
+def _solved(pool: _Pool, tick: Tick) -> tuple[F64, F64]:
     """Return the best shares [P] of the paths of the pool, and the prices [L] of links by which these are best."""
     from scipy.sparse import csr_array, hstack
-
-    from emu.bound.linear_programs import solve
 
     path, link, second = pool.crossed()
     count, n_links, unit = len(pool.block), pool.net.n_links, second.max()
@@ -180,7 +179,7 @@ def _solved(pool: _Pool) -> tuple[F64, F64]:
     whole = csr_array((np.ones(count), (pool.block, np.arange(count))), shape=(int(pool.block.max()) + 1, count + 1))
     length = (pool.arc >= 0).sum(axis=1)
     cost = np.append(_LONG * length / length.sum(), 1.0)
-    found = solve(cost, (csr_array(rows), np.zeros(len(used))), (whole, np.ones(whole.shape[0])))
+    found = solve_in_time(tick, cost, (csr_array(rows), np.zeros(len(used))), (whole, np.ones(whole.shape[0])))
     price = np.zeros(n_links)
     price[used] = np.maximum(-found.ineqlin.marginals, 0.0)
     return np.maximum(found.x[:-1], 0.0), price
