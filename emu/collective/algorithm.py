@@ -210,7 +210,7 @@ def algorithm(operation: str, name: str) -> Algorithm:
     if made := _MADE.get(f"{operation}/{name}"):
         return made
     if filed.startswith(f"{SYNTHESIZED}-") and filed not in of_operation:
-        what = f"given as {SYNTHESIZED}, or as an algorithm,"
+        what = f"given as {SYNTHESIZED} or as an algorithm"
         mend = "a schedule that was synthesised for a topology is not known elsewhere"
         raise must_be("algorithm", f"what serves {operation}", what, name, mend)
     if filed not in of_operation:

@@ -10,6 +10,7 @@ import emu as library
 from emu.collective import algorithm
 from emu.collective.proof import prove
 from emu.collective.schedule import Schedule, Sends
+from emu.errors import InputError
 from emu.study import synthesize as synthesis
 from emu.study.choice.site import Requirement, Site
 from emu.study.choice.synthesis_choice import made_algorithm
@@ -209,9 +210,11 @@ def test_a_run_moves_its_data_by_made_schedules_and_its_trace_is_replayed_by_the
     assert again["algorithms"] == made["algorithms"]
     (other,) = emu(*on).json
     assert "synthesized-" not in json.dumps(other["algorithms"])
-    algorithm._MADE.clear()
-    done = emu(*on, "--algorithm", "broadcast=binomial")
-    assert (done.code, "must be given as synthesized, or as an algorithm" in done.err) == (2, True)
+
+
+def test_a_made_schedule_is_not_known_elsewhere():
+    with pytest.raises(InputError, match="must be given as synthesized or as an algorithm, got 'synthesized-0'"):
+        algorithm.algorithm("all_reduce", "synthesized-0")
 
 
 @pytest.mark.parametrize("root", [0, 2])

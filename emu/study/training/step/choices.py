@@ -88,6 +88,12 @@ def is_noted(trace: Trace) -> bool:
     return _ALGORITHMS in dict(trace.meta)
 
 
+def is_synthesized(trace: Trace) -> bool:
+    """Return whether synthesised schedules served some requests of a trace; no other place knows these."""
+    rows = json.loads(dict(trace.meta).get(_REQUESTS, "[]"))
+    return any(word.startswith(f"{SYNTHESIZED}-") for *_, word in rows)
+
+
 def served_otherwise(trace: Trace, services: Sequence[Service]) -> bool:
     """Return whether some request of a trace had another algorithm when it was recorded."""
     if not is_noted(trace):
