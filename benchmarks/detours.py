@@ -1,9 +1,9 @@
-"""How much bandwidth faulty fabrics keep: the fastest algorithm of the catalogue on detours, and schedules that are synthesised.
+"""How much bandwidth faulty fabrics keep: the fastest of the catalogue on detours, and schedules that are synthesised.
 
     python -m benchmarks.detours [COUNT [OPERATION|TOPOLOGY ...]]
 
-Half of the COUNT faults (100) are of one cable, half of two; they are drawn with a seed. A share of 1 is the better of both on the
-whole fabric. Each size is 256 MiB.
+Half of the COUNT faults (100) are of one cable, half of two; they are drawn with a seed. A share of 1 is the better of both on
+the whole fabric. Each size is 256 MiB.
 """
 
 import sys

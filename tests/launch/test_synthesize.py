@@ -1,7 +1,9 @@
 """The command `emu synthesize`: its rows, what it refuses, what it writes, and `emu bench --algorithm synthesized`."""
 
 import json
+from collections import Counter
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -225,3 +227,57 @@ def test_a_made_broadcast_has_the_root_that_was_asked_for(root):
     plan = algorithm.schedule("broadcast", served.algorithm, 4, root)
     prove(plan, synthesis.operation("broadcast", 4, root))
     assert plan.src[plan.round_column() == 0].tolist() == [root] * (plan.round_end[0])
+
+
+# The form of MSCCL's programs, read off msccl-tools: `ir_to_xml` of msccl/language/ir.py (commit 0448b18) writes these
+# attributes and instructions, and experiments_ar/ring_1_8.xml (f7c0d54) is such a program. `emu_round` is Emu's own, an extra.
+FORM = {
+    "algo": {"name", "proto", "nchannels", "nchunksperloop", "ngpus", "coll", "inplace"},
+    "gpu": {"id", "i_chunks", "o_chunks", "s_chunks"},
+    "tb": {"id", "send", "recv", "chan"},
+    "step": {"s", "type", "srcbuf", "srcoff", "dstbuf", "dstoff", "cnt", "depid", "deps", "hasdep"},
+}
+SENDS, RECEIVES = {"s", "rcs", "rrs", "rrcs"}, {"r", "rcs", "rrs", "rrc", "rrcs"}
+
+
+@pytest.mark.parametrize(
+    ("operation", "coll"), [("all_gather", "allgather"), ("all_reduce", "allreduce"), ("all_to_all", "alltoall")]
+)
+def test_programs_have_the_form_of_msccl_tools_and_are_read_again(emu, operation, coll):
+    Path("uneven.csv").write_text(UNEVEN)
+    emu("synthesize", operation, "--topology", "uneven.csv", "--size", "64KiB", "--xml", "own.xml")
+    algo = ElementTree.parse("own.xml").getroot()
+    for element in algo.iter():
+        assert set(element.attrib) - {"emu_round"} == FORM[element.tag]
+    assert (algo.get("coll"), algo.get("ngpus"), [int(gpu.get("id")) for gpu in algo]) == (coll, "4", [0, 1, 2, 3])
+    assert int(algo.get("nchannels")) == 1 + max(int(tb.get("chan")) for tb in algo.iter("tb"))
+    sent, received = Counter(), Counter()
+    for gpu in algo:
+        assert [int(tb.get("id")) for tb in gpu] == list(range(len(gpu)))
+        for way in ("send", "recv"):  # a connection belongs to one threadblock
+            ends = [(tb.get(way), tb.get("chan")) for tb in gpu if tb.get(way) != "-1"]
+            assert len(ends) == len(set(ends))
+        waited = {(step.get("depid"), step.get("deps")) for step in gpu.iter("step")} - {("-1", "-1")}
+        for tb in gpu:
+            assert [int(step.get("s")) for step in tb] == list(range(len(tb)))
+            for step in tb:
+                check_step(gpu, tb, step)
+                assert (step.get("hasdep") == "1") == ((tb.get("id"), step.get("s")) in waited)
+                sent[gpu.get("id"), tb.get("send"), tb.get("chan")] += step.get("type") in SENDS
+                received[tb.get("recv"), gpu.get("id"), tb.get("chan")] += step.get("type") in RECEIVES
+    assert +sent == +received
+    (row,) = emu("verify", operation, "--import", "own.xml", "--ranks", "4", "--json").json
+    assert row["proved"]
+
+
+def check_step(gpu: ElementTree.Element, tb: ElementTree.Element, step: ElementTree.Element) -> None:
+    """Check that a step is an instruction of MSCCL, that its threadblock has its peers, and that its addresses exist."""
+    kind = step.get("type")
+    assert kind in SENDS | RECEIVES | {"cpy", "re", "nop"}
+    assert kind not in SENDS or tb.get("send") != "-1"
+    assert kind not in RECEIVES or tb.get("recv") != "-1"
+    ours = [*(["src"] if kind in {"s", "cpy", "re"} else []), *(["dst"] if kind in RECEIVES | {"cpy", "re"} - {"rrs"} else [])]
+    for end in ours:
+        assert int(step.get(f"{end}off")) + int(step.get("cnt")) <= int(gpu.get(f"{step.get(f'{end}buf')}_chunks"))
+    if step.get("depid") != "-1":
+        assert int(step.get("deps")) < len(gpu[int(step.get("depid"))])
