@@ -3,8 +3,8 @@
     python -m benchmarks.synthesis [OPERATION|TOPOLOGY ...]
 
 Each size is 256 MiB. Topologies of one NPU and of more than 64 are left out, unless they are named. *Of trees* of an all_to_all
-is its share of the bound of paths. The last column marks rows far from the best trees: "several switches" where a router divides
-the traffic, else "below".
+is its share of the bound of paths. The last column marks rows far from the best trees: "several switches" where a router
+divides the traffic, else "below".
 """
 
 import sys

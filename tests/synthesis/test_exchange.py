@@ -17,7 +17,7 @@ from emu.synthesis.hops import hop_network
 from emu.synthesis.programs import solve_in_time
 from emu.synthesis.translation import grid_hops
 from emu.topology.catalogue import build_topology
-from tests.synthesis.graphs import drawn
+from tests.synthesis.graphs import drawn, made
 
 LINK = "bandwidth=50GB/s,latency=500ns"
 LARGE = 64 * 2**20
@@ -117,6 +117,36 @@ def test_the_quickest_paths_have_the_least_latency():
         found = quickest_paths(net, hops.head_s[net.number])
         assert (found.arc >= 0).sum(axis=1).max() == 4
         assert (found.arc >= 0).sum() == 32 * len(net.sources)  # of 15 ranks 4, 6, 4 and 1 are 1 to 4 hops away
+
+
+def test_a_quickest_path_may_have_more_hops():
+    rows = [(0, 1, 1e9, 900), (0, 2, 1e9, 100), (2, 1, 1e9, 100), (1, 0, 1e9, 100), (2, 0, 1e9, 500)]
+    hops = hop_network(made(3, 3, rows), (0, 1, 2))
+    net = whole_network(hops)
+    found = quickest_paths(net, hops.head_s)
+    pairs = np.stack(net.pairs, axis=1).tolist()
+    ways = {
+        tuple(pair): net.dst[[arc for arc in arcs if arc >= 0]].tolist() for pair, arcs in zip(pairs, found.arc, strict=True)
+    }
+    assert ways == {(0, 1): [2, 1], (0, 2): [2], (1, 0): [0], (1, 2): [0, 2], (2, 0): [1, 0], (2, 1): [1]}
+
+
+@pytest.mark.parametrize("name", ["fat-tree:radix=8", "fat-tree:radix=4"])
+def test_hops_whose_ways_are_no_translations_are_not_taken_on_a_grid(name):
+    """A fat tree's switches look alike, so that its links translate; but its router picks a spine by a hash."""
+    topology = build_topology(name)
+    hops = hop_network(topology, tuple(range(topology.n_npus)))
+    grid = grid_hops(topology, hops)
+    assert grid is not None
+    assert grid_network(hops, grid) is None
+
+
+def test_parallel_links_have_queues_of_their_own():
+    topology = build_topology("railx:torus:m=2,n=2,nodes=2x2")
+    hops = hop_network(topology, tuple(range(topology.n_npus)))
+    assert len(np.unique(hops.src * topology.n_npus + hops.dst)) < len(hops.src)  # some pairs have several links
+    assert len(np.unique(hops.queue)) == len(hops.src)
+    assert hops.takes_way(np.arange(len(hops.src)), hops.channel).all()
 
 
 @pytest.mark.parametrize("how", [GRID_LANES, GRID_STREAMS, QUICKEST])

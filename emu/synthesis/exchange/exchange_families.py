@@ -50,10 +50,12 @@ class ExchangeFamilies:
 
     def _tried(self) -> Iterator[str]:
         """Yield the kinds of order that are tried besides the quickest paths."""
-        in_lanes = int(np.diff(self.hops.start).max()) <= _LANE_LINKS
-        yield from (GRID_LANES, GRID_STREAMS) if in_lanes else (GRID_STREAMS,)
-        if not self._is_whole_grid():
-            yield from (PATH_LANES, PATH_STREAMS) if in_lanes else (PATH_STREAMS,)
+        most_links = int(np.diff(self.hops.start).max())
+        for in_lanes, in_streams in ((GRID_LANES, GRID_STREAMS), (PATH_LANES, PATH_STREAMS)):
+            if in_lanes == PATH_LANES and self._is_whole_grid():
+                return
+            both = (in_lanes, in_streams) if most_links == 1 else (in_streams, in_lanes)
+            yield from both if most_links <= _LANE_LINKS else (in_streams,)
 
     def _is_whole_grid(self) -> bool:
         """Return whether translations serve all hops of rank 0 on any channel, so that other sources add nothing."""
