@@ -77,7 +77,7 @@ def _solved(net: CapacityNetwork, src: I64, dst: I64, tick: Tick) -> tuple[F64, 
     rows = vstack([block_array(equal), *_passed_on(net, src, dst, len(flows))])
     cost = np.where(np.arange(at_most.shape[1]) < n, -1.0, 0.0)
     equal_rows = csr_array(rows), np.zeros(rows.shape[0])
-    found = solve_in_time(tick, cost, (csr_array(at_most), most), equal_rows).x * unit
+    found = solve_in_time(tick, cost, (csr_array(at_most), most), equal_rows, "highs").x * unit
     return np.maximum(found[:n], 0), np.maximum(found[n : n + 2 * arcs], 0).reshape(2, arcs)
 
 
