@@ -5,6 +5,7 @@ of bits, one for each contribution, and a hash of the tree of additions that mad
 point.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,7 +56,9 @@ class Proof:
     uniform: bool  # whether every rank that wants a block gets the same bits, in floating point too
 
 
-def prove(schedule: Schedule, operation: Operation, *, same_bits: bool = True) -> Proof:
+def prove(
+    schedule: Schedule, operation: Operation, *, same_bits: bool = True, check: Callable[[], object] | None = None
+) -> Proof:
     """Prove that `schedule` does `operation`, and return the size of what was proved.
 
     The proof is conservative. It refuses a read of an empty slot, an add to an empty slot of a rank (the first write must be a
@@ -65,6 +68,7 @@ def prove(schedule: Schedule, operation: Operation, *, same_bits: bool = True) -
         schedule: Any schedule; its translations are expanded.
         operation: The blocks that every rank has and wants.
         same_bits: Whether sums that ranks add in different orders are refused. If not, `Proof.uniform` is false for them.
+        check: It is called before each round of a batch of slots, and may raise an error to end the proof; None: none.
 
     Raises:
         ProofError: The schedule does not do the operation; the message names the first fault.
@@ -75,6 +79,8 @@ def prove(schedule: Schedule, operation: Operation, *, same_bits: bool = True) -
     for piece in slot_batches(full, operation):
         state = _State.start(full, piece)
         for rows in slices(piece.round_end):
+            if check is not None:
+                check()
             state.advance(rows)
         state.check_sums()
         uniform &= state.is_uniform(refuse=same_bits)

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emu.collective.algorithm import ALGORITHMS, Algorithm
+from emu.collective.algorithm import ALGORITHMS, SYNTHESIZED, Algorithm
 from emu.collective.algorithm import algorithm as find_algorithm
 from emu.collective.operation import OPERATIONS
 from emu.collective.shape import Grid, Shape, show_shape
@@ -225,6 +225,9 @@ def _algorithms(operation: str | None, name: str | None, among: Sequence[Algorit
             )
     elif operation not in OPERATIONS:
         raise unknown("operation", operation, OPERATIONS)
+    elif name == SYNTHESIZED:
+        mend = f"`emu synthesize {operation} --topology T` makes a schedule for a topology and proves it"
+        raise must_be("verify", "--algorithm", "an algorithm of the catalogue", name, mend)
     elif name:
         return [find_algorithm(operation, name)]
     found: Iterable[Any] = (each for _, each in ALGORITHMS) if among is None else among

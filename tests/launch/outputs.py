@@ -111,7 +111,7 @@ CASES = (
     case("verify", ("--import", "broken.py", "--ranks", "4"), "--png", prepare=broken, says="verify: 3 of 3 fail"),
     case("bench", ("all_reduce", *SWITCH, "--algorithm", "ring", "--size", "1KiB"), "--png"),
     case("bench", ("all_reduce", *SWITCH, "--algorithm", "all", "--size", "1KiB"), "--png"),
-    case("synthesize", ("all_gather", *SWITCH, "--size", "1KiB"), "--png", "--xml"),
+    case("synthesize", ("all_gather", *SWITCH, "--size", "1KiB"), "--png", "--xml", "--npz"),
     case("queue", ("--topology", "nvl:72", "--mix", "acme", "--jobs", "9", "--days", "1", "--faultless"), "--png"),
     case("train", (*STEP, *RING, "--steps", "1"), "--html", "--timeline", "--trace"),
     case("train", (*STEP, *RING, "--steps", "2", *FAULT), "--png", "--trace"),

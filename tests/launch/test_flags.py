@@ -29,8 +29,8 @@ FLAGS = {
     | CHECK
     | CLUSTER
     | WORKERS,
-    # A request as of `emu bench`; the time that its search may take; the schedule as a picture and for GPUs.
-    "synthesize": {"--topology", "--ranks", "--size", "--dtype", "--root", "--time", "--png", "--xml"},
+    # A request as of `emu bench`; the time that its search may take; the schedule as a picture, for GPUs and for numpy.
+    "synthesize": {"--topology", "--ranks", "--size", "--dtype", "--root", "--time", "--png", "--xml", "--npz"},
     "train": {
         "--model",
         "--plan",
