@@ -1,0 +1,128 @@
+"""A job on its NPUs: the algorithms that serve it, its step without other jobs, and the tasks of that step.
+
+The tasks are all messages of all ranks, or one body for each request where the step is composed. L links, V tasks, Q requests.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from emu.arrays import F64, I64, column
+from emu.fabric.graph import Graph
+from emu.study.jobs.job import Job, TrainingWork
+from emu.study.training.composed.bodies import Bodies, bodies_of, busy_s
+from emu.study.training.composed.composed_graph import compose
+from emu.study.training.composed.requests_by_place import requests_by_place
+from emu.study.training.composed.software_costs import costed_device
+from emu.study.training.composed.step_on_fabric import StepOnFabric
+from emu.study.training.estimate import prepare
+from emu.study.training.step.step import TimedTrace
+from emu.study.training.timed_step import by_roles, events_of, time_replay
+from emu.study.training.step_choice.algorithm_search import TimingEffort
+from emu.topology.topology import Topology
+from emu.trace.replay.packet_replay import route_keys
+from emu.trace.replay.replay import TraceLayout
+
+
+class StepTasks(NamedTuple):
+    """The tasks of one step of a job, with the key of the route of each message; no keys where bodies stand for messages."""
+
+    graph: Graph
+    keys: I64 | None  # [V]
+
+
+@dataclass(frozen=True, eq=False)
+class PlacedJob:
+    """A job on its NPUs, with its step as it is timed if no other job runs."""
+
+    job: Job
+    npus: I64  # [ranks] the NPU of each rank
+    alone: TimedTrace
+    step: StepOnFabric  # with the algorithms that serve it
+
+    @property
+    def topology(self) -> Topology:
+        """The topology with the costs of the job's software."""
+        return self.step.topology
+
+    @property
+    def is_whole(self) -> bool:
+        """True if the tasks of all ranks are few enough for a whole graph."""
+        return self.step.whole is not None and not self.alone.is_composed
+
+    @cached_property
+    def messages(self) -> StepTasks:
+        """The step with the messages of every rank.
+
+        Raises:
+            SizeError: There are more than 2**24 messages and computations.
+        """
+        assert self.step.whole is not None
+        replayed = replace(self.step.whole, choice=self.step.choice, device=self.step.device).build_graph(None)
+        return StepTasks(replayed.graph, route_keys(replayed))
+
+    @cached_property
+    def link_s(self) -> F64:
+        """[L] the seconds for which one step keeps each link busy at its full rate."""
+        if not self.is_whole:
+            return busy_s(self.step.isolated, self.step.asked.counts, len(self.topology.links))
+        graph = self.messages.graph
+        carried = np.bincount(graph.hop_link, graph.size_bytes[graph.hop_task] * graph.hop_weight, graph.n_links)
+        return np.asarray(carried / graph.capacity_Bps, np.float64)
+
+
+def placed_on(topology: Topology, npus: I64) -> Topology:
+    """Return a topology whose first ranks are on the given NPUs, in their order; its links stay as they are."""
+    order = np.concatenate((npus, np.setdiff1d(np.arange(topology.n_npus), npus)))
+    return replace(topology, placer=lambda ranks, faulty: column(order[~np.isin(order, faulty)][:ranks], np.int64))
+
+
+def place_job(job: Job, topology: Topology, npus: I64, effort: TimingEffort = TimingEffort()) -> PlacedJob:
+    """Return a job on NPUs of a topology, by the algorithms that are chosen for it as if no other job ran.
+
+    Args:
+        job: The job.
+        topology: The topology that the jobs share.
+        npus: [ranks] the NPU of each rank.
+        effort: How much work is put into the choice; a step of more events than it allows is composed.
+
+    Raises:
+        InputError: The job cannot be timed on this topology.
+    """
+    own, work = placed_on(topology, npus), job.work
+    if isinstance(work, TrainingWork):
+        ready, device = prepare(work.request, own, work.device, effort), costed_device(work.request.stack, work.device)
+        ready.generated.check_words(work.request.algorithms, ready.npus, ready.topology)
+        timed = ready.timed(device)
+        return PlacedJob(job, ready.npus, timed, ready.on_fabric(device).by(timed.choice))
+    timed = time_replay(work.trace, work.words, own, work.device, work.dtype)
+    whole = TraceLayout(work.trace, timed.choice, own, timed.device, work.dtype)
+    fits = events_of(work.trace) <= effort.most_events
+    on = timed.choice, own, npus, work.device
+    step = StepOnFabric.of(lambda: requests_by_place(by_roles(work.trace, work.dtype)), *on, whole=whole if fits else None)
+    return PlacedJob(job, npus, timed, step)
+
+
+def composed_tasks(jobs: Sequence[PlacedJob]) -> list[StepTasks]:
+    """Return the step of each job with one body for each request; the bodies of all jobs share the same links.
+
+    Raises:
+        InputError: The ranks of a job do not make matching requests, or a request cannot be timed.
+    """
+    isolated = [each for job in jobs for each in job.step.isolated]
+    kinds = [(number, each.kind) for number, job in enumerate(jobs) for each in job.step.asked.requests]
+    counts = np.concatenate([job.step.asked.counts for job in jobs])
+    every = bodies_of(isolated, kinds, counts, jobs[0].topology.links.bandwidth_Bps)
+    ends = np.cumsum([0, *(len(job.step.isolated) for job in jobs)]).tolist()
+    own = (_bodies_between(every, *ends[i : i + 2]) for i in range(len(jobs)))
+    return [StepTasks(compose(job.step.frame(), bodies).graph, None) for job, bodies in zip(jobs, own, strict=True)]
+
+
+def _bodies_between(every: Bodies, low: int, high: int) -> Bodies:
+    """Return the bodies of the requests from number `low` to below `high`, on the same links."""
+    half = len(every.alpha_fs) // 2
+    chosen = np.concatenate((np.arange(low, high), half + np.arange(low, high)))
+    return Bodies(every.capacity_Bps, *every.of(chosen))

@@ -1,0 +1,315 @@
+"""Jobs side by side on one fabric: the step of each alone and beside the others, who slows whom, and over which links.
+
+J jobs, L links.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+from math import ceil
+from typing import NamedTuple
+
+import numpy as np
+
+from emu.arrays import F64, I64
+from emu.collective.schedule import MAX_ROWS
+from emu.errors import InputError, must_be
+from emu.study.jobs.contention import LinkUse, SharedLink, busy_by_job, links_in_common, share_links
+from emu.study.jobs.jobs_request import AUTO, CIRCLE, COMPOSED, JobsRequest, JobsSetting
+from emu.study.jobs.placed_job import PlacedJob, StepTasks, composed_tasks, place_job
+from emu.study.jobs.placement import place_jobs
+from emu.study.jobs.shared_graph import RepeatedJob, shared_graph
+from emu.study.jobs.shifts import StepProfile, shifts_of
+from emu.study.jobs.steady import Fabric, SteadyRun, jain_index, run_steady
+from emu.topology.topology import Topology
+from emu.units import seconds
+
+SLOWED = 1e-3  # a job that is slowed down by less is not slowed down
+_FEW_TASKS = 2**22  # of all steps of all jobs, up to which their whole graph is timed if nothing else is asked for
+_TOLD_LINKS = 3  # of each job
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobBeside:
+    """A job beside others: its step alone and with them, how far it is slowed down, and by whom."""
+
+    name: str
+    work: str
+    ranks: int
+    npus: str  # ranges of the NPUs of its ranks, in their order
+    weight: int
+    begin_s: float  # at which its first step begins, with its shift
+    alone_s: float  # of a step
+    step_s: float  # the mean of its steady steps beside the others
+    least_s: float
+    most_s: float
+    steps: int  # steady ones
+    slow_down: float  # step_s over alone_s
+    waits_for: str | None  # the job that by itself slows it down most; None: none does
+    links: tuple[SharedLink, ...]  # that it shares, those with most time together first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobsRow:
+    """Jobs side by side on one topology in one setting."""
+
+    topology: str
+    placement: str
+    shift: str
+    engine: str  # the method of the engine, `composed` or `packets`
+    jobs: tuple[JobBeside, ...]
+    slow_down: float  # the mean of all jobs
+    worst: float  # the largest slow-down
+    fairness: float  # Jain's index of the shares of their own speed that jobs reach
+    pairs: tuple[tuple[float, ...], ...]  # [J][J] how far the job of the row is slowed down by that of the column alone
+    busiest_link: str
+    busiest: float  # share of the time for which that link is busy at its full rate
+    tasks: int
+    wall_s: float
+    assumptions: tuple[str, ...]
+
+
+class RunSideBySide(NamedTuple):
+    """Jobs side by side as a row of figures, with the times of all tasks from which it is made."""
+
+    row: JobsRow
+    run: SteadyRun
+
+
+@dataclass(frozen=True, eq=False)
+class SideBySide:
+    """Jobs on the NPUs of one topology, with the tasks of their steps, from which every run is made.
+
+    Args:
+        request: The jobs.
+        topology: The topology.
+        placed: The jobs on their NPUs.
+        is_composed: Whether bodies stand for messages.
+    """
+
+    request: JobsRequest
+    topology: Topology
+    placed: tuple[PlacedJob, ...]
+    is_composed: bool
+
+    @cached_property
+    def fabric(self) -> Fabric:
+        """The fabric that the jobs share."""
+        return Fabric(self.placed[0].topology, self.request.packets)
+
+    @cached_property
+    def tasks(self) -> list[StepTasks]:
+        """The tasks of one step of each job."""
+        return composed_tasks(self.placed) if self.is_composed else [job.messages for job in self.placed]
+
+    @cached_property
+    def profiles(self) -> list[StepProfile]:
+        """One step of each job alone, by the tasks that are run side by side."""
+        shared = [shared_graph([RepeatedJob(tasks, 1)]) for tasks in self.tasks]
+        timelines = [self.fabric.run(each) for each in shared]
+        return [StepProfile(int(t.end_fs.max(initial=0)), each.graph, t) for each, t in zip(shared, timelines, strict=True)]
+
+    @cached_property
+    def alone_s(self) -> list[float]:
+        """The seconds of one step of each job alone; a composed step as its estimate has it."""
+        if self.is_composed:
+            return [job.alone.report.step_time_s for job in self.placed]
+        return [seconds(each.step_fs) for each in self.profiles]
+
+    @cached_property
+    def common_links(self) -> I64:
+        """The links that two jobs or more use, the busiest first, if each job runs as fast as alone."""
+        return links_in_common(busy_by_job(self.link_s, self.alone_s))
+
+    @cached_property
+    def link_s(self) -> list[F64]:
+        """Of each job, [L] the seconds for which one step keeps each link busy at its full rate."""
+        return [job.link_s for job in self.placed]
+
+    def begins_fs(self, shift: str) -> list[int]:
+        """Return the ticks at which each job begins, with the shifts of a setting."""
+        starts = [placed.job.start_fs for placed in self.placed]
+        if shift != CIRCLE:
+            return starts
+        links = self.common_links
+        if self.is_composed:  # the links of bodies are numbered by themselves
+            links = np.arange(self.tasks[0].graph.n_links)
+        return [start + later for start, later in zip(starts, shifts_of(self.profiles, links), strict=True)]
+
+    def run(self, jobs: Sequence[int], begins: Sequence[int], slower: Sequence[float]) -> SteadyRun:
+        """Return the run of some of the jobs.
+
+        Args:
+            jobs: The numbers of the jobs.
+            begins: Of each of all jobs, the ticks at which it begins.
+            slower: Of each of all jobs, how far it is expected to be slowed down.
+        """
+        repeated = [RepeatedJob(self.tasks[i], 1, begins[i], self.placed[i].job.weight) for i in jobs]
+        expected = [self.profiles[i].step_fs * slower[i] for i in jobs]
+        return run_steady(repeated, expected, self.request.steps, self.fabric, MAX_ROWS)
+
+    def pairs(self, begins: Sequence[int]) -> F64:
+        """Return [J, J] how far each job is slowed down by each other one, if just these two run; 1 for itself.
+
+        Jobs that share no link are not run: they cannot slow one another down.
+        """
+        found = np.ones((len(self.placed), len(self.placed)))
+        for one, other in combinations(range(len(self.placed)), 2):
+            if share_links(self.tasks[one], self.tasks[other]):
+                run = self.run((one, other), begins, np.ones(len(found)).tolist())
+                found[one, other], found[other, one] = (
+                    run.step_s(at) / seconds(self.profiles[job].step_fs) for at, job in enumerate((one, other))
+                )
+        return found
+
+    def in_setting(self, setting: JobsSetting) -> RunSideBySide:
+        """Return all jobs side by side with the shifts of a setting; errors as in `run_steady`."""
+        began, begins = time.perf_counter(), self.begins_fs(setting.shift)
+        every, pairs = range(len(self.placed)), self.pairs(begins)
+        run = self.run(every, begins, (1 + (pairs - 1).sum(axis=1)).tolist())
+        slower = np.array([run.step_s(i) / seconds(self.profiles[i].step_fs) for i in every])
+        busy = busy_by_job(self.link_s, (np.array(self.alone_s) * slower).tolist())
+        use = None if self.is_composed else LinkUse(run, self.common_links)
+        jobs = tuple(self._job(i, run, pairs[i], self._links(i, busy, use), begins[i]) for i in every)
+        total = busy.sum(axis=0)
+        most = int(total.argmax())
+        return RunSideBySide(
+            JobsRow(
+                topology=self.topology.name,
+                placement=setting.placement,
+                shift=setting.shift,
+                engine=COMPOSED if self.is_composed else run.timeline.how,
+                jobs=jobs,
+                slow_down=float(slower.mean()),
+                worst=float(slower.max()),
+                fairness=jain_index(1 / slower),
+                pairs=tuple(tuple(row) for row in pairs.tolist()),
+                busiest_link=" to ".join(self._ends(most)),
+                busiest=float(total[most]),
+                tasks=run.shared.graph.n_tasks,
+                wall_s=time.perf_counter() - began,
+                assumptions=self._assumptions(setting),
+            ),
+            run,
+        )
+
+    def _job(self, i: int, run: SteadyRun, pairs: F64, links: tuple[SharedLink, ...], begin_fs: int) -> JobBeside:
+        """Return the figures of one job."""
+        placed, times = self.placed[i], run.step_times_fs(i)
+        scale = self.alone_s[i] / self.profiles[i].step_fs
+        by = int(pairs.argmax())
+        step_s = float(times.mean()) * scale
+        return JobBeside(
+            name=placed.job.name,
+            work=placed.job.work.told,
+            ranks=len(placed.npus),
+            npus=npu_ranges(placed.npus),
+            weight=placed.job.weight,
+            begin_s=seconds(begin_fs),
+            alone_s=self.alone_s[i],
+            step_s=step_s,
+            least_s=int(times.min()) * scale,
+            most_s=int(times.max()) * scale,
+            steps=len(times),
+            slow_down=float(times.mean()) / self.profiles[i].step_fs,
+            waits_for=self.placed[by].job.name if pairs[by] > 1 + SLOWED else None,
+            links=links,
+        )
+
+    def _links(self, i: int, busy: F64, use: LinkUse | None) -> tuple[SharedLink, ...]:
+        """Return the links that a job shares with another, those with most time together first.
+
+        Args:
+            i: The number of the job.
+            busy: [J, L] the share of the time for which each job keeps each link busy.
+            use: The spans in which jobs use links; None: they are not known.
+        """
+        found = list[SharedLink]()
+        for link in self.common_links.tolist():
+            for other in np.flatnonzero(busy[:, link] > 0).tolist():
+                if other != i and busy[i, link] > 0:
+                    together_s = None if use is None else use.together_s(link, i, other)
+                    name = self.placed[other].job.name
+                    found.append(SharedLink(link, *self._ends(link), name, together_s, float(busy[:, link].sum())))
+        found.sort(key=lambda each: (-round(each.together_s or 0.0, 12), -round(each.busy, 9)))
+        return tuple(found[:_TOLD_LINKS])
+
+    def _ends(self, link: int) -> tuple[str, str]:
+        """Return the names of the nodes that a link joins."""
+        links = self.topology.links
+        return self.topology.node_name(int(links.src[link])), self.topology.node_name(int(links.dst[link]))
+
+    def _assumptions(self, setting: JobsSetting) -> tuple[str, ...]:
+        """Return a sentence for each assumption."""
+        told = [
+            "a step of a job begins when all its ranks have ended the step before; a job repeats its step",
+            "algorithms are those that are chosen for each job as if no other ran",
+            "a cell of the matrix is a run of two jobs alone: the job of the row beside that of the column",
+        ]
+        if self.is_composed:
+            told.append(
+                "steps are composed: a request is one body, which shares links by how long it keeps them busy; the step of "
+                "a job is its estimate times how far its bodies are slowed down"
+            )
+        if any(placed.job.weight != 1 for placed in self.placed):
+            told.append("a message of weight w gets w shares of a full link, as weighted fair queues give them")
+        if setting.shift == CIRCLE:
+            told.append("jobs begin later by the turn of their steps on a common circle; nothing holds them there afterwards")
+        if self.request.packets is not None:
+            told += self.request.packets.assumptions
+        return (*self.topology.assumptions, *told)
+
+
+def place_side_by_side(request: JobsRequest, topology: Topology, policy: str) -> SideBySide:
+    """Return jobs on the NPUs of a topology, with the way in which their steps are timed.
+
+    Args:
+        request: The jobs.
+        topology: The topology.
+        policy: The placement of jobs that name no NPUs.
+
+    Raises:
+        InputError: There is too little room, a job cannot be timed, the software of jobs changes links in different ways, or
+            packets or a whole graph are asked for where jobs are too large.
+    """
+    if topology.circuits is not None:
+        mend = "take a topology whose circuits stay"
+        raise InputError(f"jobs: the optical switches of {topology.name} turn between messages; {mend}")
+    npus = place_jobs(request.jobs, topology, policy)
+    placed = tuple(place_job(job, topology, own) for job, own in zip(request.jobs, npus, strict=True))
+    for job in placed[1:]:
+        if not np.array_equal(job.topology.capacity_Bps, placed[0].topology.capacity_Bps):
+            mend = "give all jobs one `bandwidth` in their stacks"
+            raise must_be(
+                "jobs", f"stack of {job.job.name}", "one that leaves links as the others do", "another bandwidth", mend
+            )
+    return SideBySide(request, topology, placed, _is_composed(request, placed))
+
+
+def _is_composed(request: JobsRequest, placed: Sequence[PlacedJob]) -> bool:
+    """Return whether the steps of jobs are composed.
+
+    Raises:
+        InputError: Every message is needed, and a job has too many.
+    """
+    large = next((job for job in placed if not job.is_whole), None)
+    if large is not None and (request.time not in (AUTO, COMPOSED) or request.packets is not None):
+        what = "few enough events for a whole graph"
+        raise must_be("jobs", f"the step of {large.job.name}", what, "too many", "take fewer ranks, or time = 'composed'")
+    if large is not None or request.time == COMPOSED:
+        return True
+    if request.time != AUTO or request.packets is not None:
+        return False
+    alone = [job.alone.report.step_time_fs for job in placed]
+    steps = [ceil((request.steps + 3) * max(alone) / max(own, 1)) for own in alone]
+    return sum(n * job.messages.graph.n_tasks for n, job in zip(steps, placed, strict=True)) > _FEW_TASKS
+
+
+def npu_ranges(npus: I64) -> str:
+    """Return NPUs in their order as text, with runs of neighbours as ranges, such as `0-7,16-23`."""
+    starts = np.flatnonzero(np.diff(npus, prepend=npus[0] - 2) != 1)
+    ends = np.append(starts[1:], len(npus)) - 1
+    spans = zip(npus[starts].tolist(), npus[ends].tolist(), strict=True)
+    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in spans)
