@@ -6,12 +6,14 @@ L links, V tasks, J jobs.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
 from emu.arrays import F64, I64
 from emu.memo import kept_by
 from emu.study.jobs.placed_job import StepTasks
+from emu.study.jobs.shared_graph import StepTimes
 from emu.study.jobs.steady import SteadyRun
 from emu.trace.report.spans import Spans, covered
 from emu.units import seconds
@@ -52,7 +54,20 @@ def links_in_common(busy: F64) -> I64:
     return common[np.argsort(-busy[:, common].sum(axis=0).round(9), kind="stable")][:_MOST_LINKS]
 
 
-def sending_spans(run: SteadyRun) -> list[Spans]:
+class JobTimes(NamedTuple):
+    """The times of one job in a run: its steps, and the spans in which it has a message on the fabric."""
+
+    name: str
+    steps: StepTimes
+    sending: Spans
+
+
+def times_of_jobs(run: SteadyRun, names: Sequence[str]) -> tuple[JobTimes, ...]:
+    """Return the times of each job in a run; `names` are the names of the jobs."""
+    return tuple(JobTimes(*of) for of in zip(names, run.steps, _sending(run), strict=True))
+
+
+def _sending(run: SteadyRun) -> list[Spans]:
     """Return the spans in which each job has a message on the fabric."""
     graph, timeline = run.shared.graph, run.timeline
     sent = np.flatnonzero(np.diff(graph.hop_start) > 0)
@@ -75,11 +90,10 @@ class LinkUse:
 
     def together_s(self, link: int, one: int, other: int) -> float:
         """Return the seconds of a steady step of job `one` for which it and another job have messages on a link."""
-        mine, theirs = self._spans(link, one), self._spans(link, other)
-        both_s = seconds(mine.ticks + theirs.ticks - covered(mine, theirs).ticks)
-        low, high = self.run.window_fs
-        steps = seconds(high - low) / self.run.step_s(one) if self.run.step_s(one) else 0.0
-        return both_s / steps if steps else 0.0
+        steady, steps = self.run.steady[one], self.run.steps[one]
+        window = int(steps.begin_fs[steady][0]), int(steps.end_fs[steady][-1])
+        mine, theirs = (self._spans(link, job).within(*window) for job in (one, other))
+        return seconds(mine.ticks + theirs.ticks - covered(mine, theirs).ticks) / int(steady.sum())
 
     @cached_property
     def _hops(self) -> tuple[I64, I64]:
@@ -93,8 +107,8 @@ class LinkUse:
 
     @kept_by(lambda _, link, job: (link, job))
     def _spans(self, link: int, job: int) -> Spans:
-        """Return the spans between the first and the last steady step in which a job has messages on a link."""
+        """Return the spans in which a job has messages on a link."""
         keys, tasks = self._hops
         low, high = np.searchsorted(keys, np.array((0, 1)) + link * len(self.run.steps) + job)
         own, timeline = tasks[low:high], self.run.timeline
-        return covered(Spans(timeline.start_fs[own], timeline.left_fs[own]).within(*self.run.window_fs))
+        return covered(Spans(timeline.start_fs[own], timeline.left_fs[own]))

@@ -9,11 +9,14 @@ from emu.collective.operation import OPERATIONS
 from emu.dtypes import item_bytes
 from emu.errors import must_be
 from emu.model.plan.plan_text import spell
+from emu.model.stack.stack import Stack
 from emu.registry import unknown
 from emu.study.training.estimate import EstimateRequest
 from emu.trace.device.device import Device, measured_device
 from emu.trace.trace import PARTS, Events, Group, Kind, Trace, typed_events
 from emu.units import TICKS_PER_S, format_size, format_time, seconds
+
+NO_STACK = Stack()
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -43,6 +46,7 @@ class TraceWork:
     device: Device
     dtype: str  # as which float32 is timed
     told: str  # where it comes from
+    stack: Stack = NO_STACK  # whose times are added to messages
 
     @property
     def ranks(self) -> int:

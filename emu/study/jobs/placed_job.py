@@ -16,12 +16,12 @@ from emu.study.jobs.job import Job, TrainingWork
 from emu.study.training.composed.bodies import Bodies, bodies_of, busy_s
 from emu.study.training.composed.composed_graph import compose
 from emu.study.training.composed.requests_by_place import requests_by_place
-from emu.study.training.composed.software_costs import costed_device
+from emu.study.training.composed.software_costs import costed_device, costed_topology
 from emu.study.training.composed.step_on_fabric import StepOnFabric
-from emu.study.training.estimate import prepare
+from emu.study.training.estimate import DEFAULT_EFFORT, prepare
 from emu.study.training.step.step import TimedTrace
-from emu.study.training.timed_step import by_roles, events_of, time_replay
 from emu.study.training.step_choice.algorithm_search import TimingEffort
+from emu.study.training.timed_step import by_roles, events_of, time_replay
 from emu.topology.topology import Topology
 from emu.trace.replay.packet_replay import route_keys
 from emu.trace.replay.replay import TraceLayout
@@ -80,7 +80,7 @@ def placed_on(topology: Topology, npus: I64) -> Topology:
     return replace(topology, placer=lambda ranks, faulty: column(order[~np.isin(order, faulty)][:ranks], np.int64))
 
 
-def place_job(job: Job, topology: Topology, npus: I64, effort: TimingEffort = TimingEffort()) -> PlacedJob:
+def place_job(job: Job, topology: Topology, npus: I64, effort: TimingEffort = DEFAULT_EFFORT) -> PlacedJob:
     """Return a job on NPUs of a topology, by the algorithms that are chosen for it as if no other job ran.
 
     Args:
@@ -98,6 +98,7 @@ def place_job(job: Job, topology: Topology, npus: I64, effort: TimingEffort = Ti
         ready.generated.check_words(work.request.algorithms, ready.npus, ready.topology)
         timed = ready.timed(device)
         return PlacedJob(job, ready.npus, timed, ready.on_fabric(device).by(timed.choice))
+    own = costed_topology(work.stack, own)
     timed = time_replay(work.trace, work.words, own, work.device, work.dtype)
     whole = TraceLayout(work.trace, timed.choice, own, timed.device, work.dtype)
     fits = events_of(work.trace) <= effort.most_events

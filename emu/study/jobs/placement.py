@@ -1,7 +1,7 @@
 """Placement of several jobs on one machine: policies that give each job its NPUs, and the named NPUs of jobs.
 
-A policy is a word with settings, such as `spread:unit=2`. It orders the free NPUs; the ranks of a job get theirs in the machine's
-own order, so that neighbouring ranks sit near one another. n NPUs.
+A policy is a word with settings, such as `spread:unit=2`. It takes NPUs from the free ones in the machine's own order, so that
+neighbouring ranks of a job sit near one another. n NPUs.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -123,7 +123,8 @@ def place_jobs(jobs: Sequence[Job], topology: Topology, policy: str) -> list[I64
         policy: A policy with its settings.
 
     Raises:
-        InputError: A policy or a setting is unknown, jobs name the same NPU or one that is not there, or there is too little room.
+        InputError: A policy or a setting is unknown, jobs name the same NPU or one that is not there, or there is too little
+            room.
     """
     place, settings = read_policy(policy)
     owner, free = dict[int, str](), FreeNpus(topology, column(npu_order(topology), np.int64))

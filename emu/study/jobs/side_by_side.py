@@ -16,7 +16,7 @@ import numpy as np
 from emu.arrays import F64, I64
 from emu.collective.schedule import MAX_ROWS
 from emu.errors import InputError, must_be
-from emu.study.jobs.contention import LinkUse, SharedLink, busy_by_job, links_in_common, share_links
+from emu.study.jobs.contention import JobTimes, LinkUse, SharedLink, busy_by_job, links_in_common, share_links, times_of_jobs
 from emu.study.jobs.jobs_request import AUTO, CIRCLE, COMPOSED, JobsRequest, JobsSetting
 from emu.study.jobs.placed_job import PlacedJob, StepTasks, composed_tasks, place_job
 from emu.study.jobs.placement import place_jobs
@@ -72,10 +72,10 @@ class JobsRow:
 
 
 class RunSideBySide(NamedTuple):
-    """Jobs side by side as a row of figures, with the times of all tasks from which it is made."""
+    """Jobs side by side as a row of figures, with the times of each job from which a timeline is drawn."""
 
     row: JobsRow
-    run: SteadyRun
+    times: tuple[JobTimes, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,7 +192,7 @@ class SideBySide:
                 wall_s=time.perf_counter() - began,
                 assumptions=self._assumptions(setting),
             ),
-            run,
+            times_of_jobs(run, [placed.job.name for placed in self.placed]),
         )
 
     def _job(self, i: int, run: SteadyRun, pairs: F64, links: tuple[SharedLink, ...], begin_fs: int) -> JobBeside:

@@ -1,7 +1,7 @@
 """Jobs run side by side until each has had enough steady steps, by the fluid engine or by packets.
 
-A step is steady if it begins after each job has ended its first step, and ends before any job ends its last one. So all jobs run
-all the time. L links, V tasks.
+A step is steady if it begins after each job has ended its first step, and ends before any job ends its last one. So all jobs
+run all the time. L links, V tasks.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,6 @@ from emu.errors import InputError
 from emu.fabric.graph import Timeline
 from emu.fabric.packet_fabric import PacketFabric
 from emu.fabric.run import run_graph
-from emu.study.jobs.placed_job import StepTasks
 from emu.study.jobs.shared_graph import RepeatedJob, SharedGraph, StepTimes, shared_graph
 from emu.topology.topology import Topology
 from emu.units import seconds
