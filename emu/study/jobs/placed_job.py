@@ -3,7 +3,6 @@
 The tasks are all messages of all ranks, or one body for each request where the step is composed. L links, V tasks, Q requests.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -13,8 +12,7 @@ import numpy as np
 from emu.arrays import F64, I64, column
 from emu.fabric.graph import Graph
 from emu.study.jobs.job import Job, TrainingWork
-from emu.study.training.composed.bodies import Bodies, bodies_of, busy_s
-from emu.study.training.composed.composed_graph import compose
+from emu.study.training.composed.bodies import busy_s
 from emu.study.training.composed.requests_by_place import requests_by_place
 from emu.study.training.composed.software_costs import costed_device, costed_topology
 from emu.study.training.composed.step_on_fabric import StepOnFabric
@@ -105,25 +103,3 @@ def place_job(job: Job, topology: Topology, npus: I64, effort: TimingEffort = DE
     on = timed.choice, own, npus, work.device
     step = StepOnFabric.of(lambda: requests_by_place(by_roles(work.trace, work.dtype)), *on, whole=whole if fits else None)
     return PlacedJob(job, npus, timed, step)
-
-
-def composed_tasks(jobs: Sequence[PlacedJob]) -> list[StepTasks]:
-    """Return the step of each job with one body for each request; the bodies of all jobs share the same links.
-
-    Raises:
-        InputError: The ranks of a job do not make matching requests, or a request cannot be timed.
-    """
-    isolated = [each for job in jobs for each in job.step.isolated]
-    kinds = [(number, each.kind) for number, job in enumerate(jobs) for each in job.step.asked.requests]
-    counts = np.concatenate([job.step.asked.counts for job in jobs])
-    every = bodies_of(isolated, kinds, counts, jobs[0].topology.links.bandwidth_Bps)
-    ends = np.cumsum([0, *(len(job.step.isolated) for job in jobs)]).tolist()
-    own = (_bodies_between(every, *ends[i : i + 2]) for i in range(len(jobs)))
-    return [StepTasks(compose(job.step.frame(), bodies).graph, None) for job, bodies in zip(jobs, own, strict=True)]
-
-
-def _bodies_between(every: Bodies, low: int, high: int) -> Bodies:
-    """Return the bodies of the requests from number `low` to below `high`, on the same links."""
-    half = len(every.alpha_fs) // 2
-    chosen = np.concatenate((np.arange(low, high), half + np.arange(low, high)))
-    return Bodies(every.capacity_Bps, *every.of(chosen))

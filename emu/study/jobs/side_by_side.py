@@ -16,9 +16,10 @@ import numpy as np
 from emu.arrays import F64, I64
 from emu.collective.schedule import MAX_ROWS
 from emu.errors import InputError, must_be
+from emu.study.jobs.composed_tasks import composed_tasks
 from emu.study.jobs.contention import JobTimes, LinkUse, SharedLink, busy_by_job, links_in_common, share_links, times_of_jobs
 from emu.study.jobs.jobs_request import AUTO, CIRCLE, COMPOSED, JobsRequest, JobsSetting
-from emu.study.jobs.placed_job import PlacedJob, StepTasks, composed_tasks, place_job
+from emu.study.jobs.placed_job import PlacedJob, StepTasks, place_job
 from emu.study.jobs.placement import place_jobs
 from emu.study.jobs.shared_graph import RepeatedJob, shared_graph
 from emu.study.jobs.shifts import StepProfile, shifts_of
@@ -198,9 +199,7 @@ class SideBySide:
     def _job(self, i: int, run: SteadyRun, pairs: F64, links: tuple[SharedLink, ...], begin_fs: int) -> JobBeside:
         """Return the figures of one job."""
         placed, times = self.placed[i], run.step_times_fs(i)
-        scale = self.alone_s[i] / self.profiles[i].step_fs
-        by = int(pairs.argmax())
-        step_s = float(times.mean()) * scale
+        by, factor = int(pairs.argmax()), self.alone_s[i] / seconds(self.profiles[i].step_fs)
         return JobBeside(
             name=placed.job.name,
             work=placed.job.work.told,
@@ -209,11 +208,11 @@ class SideBySide:
             weight=placed.job.weight,
             begin_s=seconds(begin_fs),
             alone_s=self.alone_s[i],
-            step_s=step_s,
-            least_s=int(times.min()) * scale,
-            most_s=int(times.max()) * scale,
+            step_s=run.step_s(i) * factor,
+            least_s=seconds(times.min()) * factor,
+            most_s=seconds(times.max()) * factor,
             steps=len(times),
-            slow_down=float(times.mean()) / self.profiles[i].step_fs,
+            slow_down=run.step_s(i) / seconds(self.profiles[i].step_fs),
             waits_for=self.placed[by].job.name if pairs[by] > 1 + SLOWED else None,
             links=links,
         )
@@ -250,8 +249,8 @@ class SideBySide:
         ]
         if self.is_composed:
             told.append(
-                "steps are composed: a request is one body, which shares links by how long it keeps them busy; the step of "
-                "a job is its estimate times how far its bodies are slowed down"
+                "steps are composed: a request is one body, but for those that meet requests of another job on a link, which "
+                "have every message; the step of a job is its estimate times how far these tasks are slowed down"
             )
         if any(placed.job.weight != 1 for placed in self.placed):
             told.append("a message of weight w gets w shares of a full link, as weighted fair queues give them")

@@ -18,7 +18,7 @@ from emu.fabric.packet_fabric import PacketFabric
 from emu.fabric.run import run_graph
 from emu.study.jobs.shared_graph import RepeatedJob, SharedGraph, StepTimes, shared_graph
 from emu.topology.topology import Topology
-from emu.units import seconds
+from emu.units import TICKS_PER_S
 
 _TRIES = 12  # runs at most, each with more steps than the one before
 _MORE = 1.05  # steps beyond those that are expected to suffice
@@ -62,7 +62,7 @@ class SteadyRun:
     def step_s(self, job: int) -> float:
         """Return the mean seconds of the steady steps of a job."""
         times = self.step_times_fs(job)
-        return seconds(int(times.sum())) / len(times)
+        return int(times.sum()) / (len(times) * TICKS_PER_S)
 
     @property
     def window_fs(self) -> tuple[int, int]:

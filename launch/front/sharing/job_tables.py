@@ -50,7 +50,7 @@ def jobs_of(given: JobsLike) -> JobTables:
         raise must_be(where, "settings", "a table", settings)
     check_known_settings(f"{where}: [settings]", SETTINGS, settings)
     if not isinstance(rows, Sequence) or not rows or not all(isinstance(row, Mapping) for row in rows):
-        raise must_be(where, "job", "a table for each job", "none" if not rows else rows, "write a [[job]] for each")
+        raise must_be(where, "job", "a table for each job", rows or "none", "write a [[job]] for each")
     return JobTables(tuple(_job(row, number, where) for number, row in enumerate(rows)), settings)
 
 

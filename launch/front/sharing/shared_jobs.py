@@ -73,8 +73,8 @@ def jobs(
         topology: The network: a name, a file, a `Topology` or a networkx graph; or several of them.
         placement: The placement of jobs that name no NPUs: packed, spread, rail, segment, random or own, with settings, such as
             `spread:unit=2`; or several. Empty: that of the file, or packed.
-        shift: Later starts of jobs: `none`, or `circle`, by which jobs that share links send in turn; or several. Empty: that of
-            the file, or none.
+        shift: Later starts of jobs: `none`, or `circle`, by which jobs that share links send in turn; or several. Empty: that
+            of the file, or none.
         steps: The steady steps that each job is to have; None: those of the file, or 20.
         fabric: The engine of the times: `fluid`, or packets, such as `packets:cell=8KiB`; the settings are cell, seed, events.
         network: The network of packets, such as `roce:route=in-turn`: roce, ultra-ethernet, infiniband, nvlink, ub or tcp, with

@@ -27,7 +27,7 @@ def jobs_figure(runs: Sequence[RunSideBySide]) -> Figure:
 
 
 def _lanes(run: RunSideBySide) -> Figure:
-    """Return a lane for each job: its steps, and when it sends, by itself or while another job that it shares links with does."""
+    """Return a lane for each job: its steps, and when it sends, by itself or while another job does with which it shares links."""
     row, times = run.row, run.times
     low, high = _window(times)
     scale, unit = time_scale(high - low)
@@ -115,10 +115,10 @@ def _bars(runs: Sequence[RunSideBySide]) -> Figure:
     jobs, wide = [job.name for job in rows[0].jobs], 0.8 / len(rows[0].jobs)
     for number, name in enumerate(jobs):
         at = np.arange(len(rows)) + (number - (len(jobs) - 1) / 2) * wide
-        axes.bar(at, [row.jobs[number].slow_down for row in rows], wide * 0.92, color=hue(number), label=name)
+        axes.bar(at, [row.jobs[number].slow_down - 1 for row in rows], wide * 0.92, bottom=1.0, color=hue(number), label=name)
     axes.axhline(1.0, color=INK, linewidth=0.8)
     axes.set_xticks(np.arange(len(rows)), [setting_name(row, rows).replace(", ", ",\n") for row in rows], fontsize=8)
-    axes.set_ylim(min(1.0, 1.0) - 0.1, None)
+    axes.margins(y=0.08)
     dress(axes, "", "step beside the others / step alone", grid="y")
     add_legend(figure, axes, 6)
     return figure

@@ -158,7 +158,7 @@ class StepOnFabric:
 
     def messages_of(self, request: int) -> list[tuple[I64, LoweredSchedule]]:
         """Return the ranks and the messages of a request, by its number; arguments and errors as in `RequestMessages.of`."""
-        return self._sending.of(request)
+        return self.sending.of(request)
 
     @property
     def asked(self) -> PlaceRequests:
@@ -183,7 +183,7 @@ class StepOnFabric:
         return bodies_of(self.isolated, kinds, self.asked.counts, bandwidth_Bps, sharing)
 
     @cached_property
-    def _sending(self) -> RequestMessages:
+    def sending(self) -> RequestMessages:
         """The messages of all requests, which are lowered when they are first needed."""
         return RequestMessages(self._parts, self.topology, self.npus, self.device.request_overhead_fs)
 
@@ -235,7 +235,7 @@ class StepOnFabric:
             sharing: The share of links that bodies need.
             by_rank: [X] whether each rank has its own task of an event; None: no rank.
         """
-        return composed_and_run(self.frame(), self._bodies(sharing), by_rank, self._sending)
+        return composed_and_run(self.frame(), self._bodies(sharing), by_rank, self.sending)
 
 
 def _between_text(least_s: float, most_s: float) -> str:
