@@ -1,4 +1,4 @@
-"""What jobs share: the links that several jobs use, for how long they use them at one time, and when each job sends.
+"""The links that several jobs use, for how long they use them at one time, and when each job sends.
 
 L links, V tasks, J jobs.
 """

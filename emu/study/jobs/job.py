@@ -32,6 +32,11 @@ class TrainingWork:
         return self.request.plan.world
 
     @property
+    def words(self) -> tuple[str, ...]:
+        """The words of `--algorithm`."""
+        return self.request.algorithms
+
+    @property
     def told(self) -> str:
         """The model and the plan in words."""
         return f"{getattr(self.request.model, 'name', self.request.model)} {spell(self.request.plan)}"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from emu.errors import either, must_be
 from emu.fabric.packet_fabric import PacketFabric
 from emu.study.jobs.job import Job
-from emu.study.jobs.placement import read_policy
+from emu.study.jobs.job_placement import read_policy
 
 AUTO, WHOLE, COMPOSED = "auto", "whole", "composed"
 TIMES = (AUTO, WHOLE, COMPOSED)

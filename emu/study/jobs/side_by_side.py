@@ -15,12 +15,14 @@ import numpy as np
 
 from emu.arrays import F64, I64
 from emu.collective.schedule import MAX_ROWS
-from emu.errors import InputError, must_be
+from emu.errors import InputError, at_place, must_be
 from emu.study.jobs.composed_tasks import composed_tasks
 from emu.study.jobs.contention import JobTimes, LinkUse, SharedLink, busy_by_job, links_in_common, share_links, times_of_jobs
+from emu.study.jobs.job import Job
+from emu.study.jobs.job_placement import place_jobs
 from emu.study.jobs.jobs_request import AUTO, CIRCLE, COMPOSED, JobsRequest, JobsSetting
+from emu.study.jobs.jobs_row import JobBeside, JobsRow
 from emu.study.jobs.placed_job import PlacedJob, StepTasks, place_job
-from emu.study.jobs.placement import place_jobs
 from emu.study.jobs.shared_graph import RepeatedJob, shared_graph
 from emu.study.jobs.shifts import StepProfile, shifts_of
 from emu.study.jobs.steady import Fabric, SteadyRun, jain_index, run_steady
@@ -30,46 +32,6 @@ from emu.units import seconds
 SLOWED = 1e-3  # a job that is slowed down by less is not slowed down
 _FEW_TASKS = 2**22  # of all steps of all jobs, up to which their whole graph is timed if nothing else is asked for
 _TOLD_LINKS = 3  # of each job
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobBeside:
-    """A job beside others: its step alone and with them, how far it is slowed down, and by whom."""
-
-    name: str
-    work: str
-    ranks: int
-    npus: str  # ranges of the NPUs of its ranks, in their order
-    weight: int
-    begin_s: float  # at which its first step begins, with its shift
-    alone_s: float  # of a step
-    step_s: float  # the mean of its steady steps beside the others
-    least_s: float
-    most_s: float
-    steps: int  # steady ones
-    slow_down: float  # step_s over alone_s
-    waits_for: str | None  # the job that by itself slows it down most; None: none does
-    links: tuple[SharedLink, ...]  # that it shares, those with most time together first
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobsRow:
-    """Jobs side by side on one topology in one setting."""
-
-    topology: str
-    placement: str
-    shift: str
-    engine: str  # the method of the engine, `composed` or `packets`
-    jobs: tuple[JobBeside, ...]
-    slow_down: float  # the mean of all jobs
-    worst: float  # the largest slow-down
-    fairness: float  # Jain's index of the shares of their own speed that jobs reach
-    pairs: tuple[tuple[float, ...], ...]  # [J][J] how far the job of the row is slowed down by that of the column alone
-    busiest_link: str
-    busiest: float  # share of the time for which that link is busy at its full rate
-    tasks: int
-    wall_s: float
-    assumptions: tuple[str, ...]
 
 
 class RunSideBySide(NamedTuple):
@@ -126,7 +88,7 @@ class SideBySide:
 
     @cached_property
     def link_s(self) -> list[F64]:
-        """Of each job, [L] the seconds for which one step keeps each link busy at its full rate."""
+        """The seconds for which one step of each job keeps each link busy at its full rate, each [L]."""
         return [job.link_s for job in self.placed]
 
     def begins_fs(self, shift: str) -> list[int]:
@@ -170,36 +132,42 @@ class SideBySide:
         began, begins = time.perf_counter(), self.begins_fs(setting.shift)
         every, pairs = range(len(self.placed)), self.pairs(begins)
         run = self.run(every, begins, (1 + (pairs - 1).sum(axis=1)).tolist())
-        slower = np.array([run.step_s(i) / seconds(self.profiles[i].step_fs) for i in every])
-        busy = busy_by_job(self.link_s, (np.array(self.alone_s) * slower).tolist())
-        use = None if self.is_composed else LinkUse(run, self.common_links)
-        jobs = tuple(self._job(i, run, pairs[i], self._links(i, busy, use), begins[i]) for i in every)
-        total = busy.sum(axis=0)
-        most = int(total.argmax())
-        return RunSideBySide(
-            JobsRow(
-                topology=self.topology.name,
-                placement=setting.placement,
-                shift=setting.shift,
-                engine=COMPOSED if self.is_composed else run.timeline.how,
-                jobs=jobs,
-                slow_down=float(slower.mean()),
-                worst=float(slower.max()),
-                fairness=jain_index(1 / slower),
-                pairs=tuple(tuple(row) for row in pairs.tolist()),
-                busiest_link=" to ".join(self._ends(most)),
-                busiest=float(total[most]),
-                tasks=run.shared.graph.n_tasks,
-                wall_s=time.perf_counter() - began,
-                assumptions=self._assumptions(setting),
-            ),
-            times_of_jobs(run, [placed.job.name for placed in self.placed]),
+        jobs = self._jobs(run, pairs, begins)
+        busy = busy_by_job(self.link_s, [job.step_s for job in jobs]).sum(axis=0)
+        slower, most = np.array([job.slow_down for job in jobs]), int(busy.argmax())
+        row = JobsRow(
+            topology=self.topology.name,
+            placement=setting.placement,
+            shift=setting.shift,
+            engine=COMPOSED if self.is_composed else run.timeline.how,
+            jobs=jobs,
+            slow_down=float(slower.mean()),
+            worst=float(slower.max()),
+            fairness=jain_index(1 / slower),
+            pairs=tuple(tuple(row) for row in pairs.tolist()),
+            busiest_link=" to ".join(self._ends(most)),
+            busiest=float(busy[most]),
+            tasks=run.shared.graph.n_tasks,
+            wall_s=time.perf_counter() - began,
+            assumptions=self._assumptions(setting),
         )
+        return RunSideBySide(row, times_of_jobs(run, [job.name for job in jobs]))
+
+    def _jobs(self, run: SteadyRun, pairs: F64, begins: Sequence[int]) -> tuple[JobBeside, ...]:
+        """Return the figures of each job in a run; `pairs` is the result of `pairs`, `begins` of `begins_fs`."""
+        steps_s = [run.step_s(i) * self._factor(i) for i in range(len(self.placed))]
+        busy = busy_by_job(self.link_s, steps_s)
+        use = None if self.is_composed else LinkUse(run, self.common_links)
+        return tuple(self._job(i, run, pairs[i], self._links(i, busy, use), begins[i]) for i in range(len(self.placed)))
+
+    def _factor(self, i: int) -> float:
+        """Return the factor from the steps of a job's tasks to its steps: 1, but where the step is composed."""
+        return self.alone_s[i] / seconds(self.profiles[i].step_fs)
 
     def _job(self, i: int, run: SteadyRun, pairs: F64, links: tuple[SharedLink, ...], begin_fs: int) -> JobBeside:
         """Return the figures of one job."""
         placed, times = self.placed[i], run.step_times_fs(i)
-        by, factor = int(pairs.argmax()), self.alone_s[i] / seconds(self.profiles[i].step_fs)
+        by, factor = int(pairs.argmax()), self._factor(i)
         return JobBeside(
             name=placed.job.name,
             work=placed.job.work.told,
@@ -277,7 +245,7 @@ def place_side_by_side(request: JobsRequest, topology: Topology, policy: str) ->
         mend = "take a topology whose circuits stay"
         raise InputError(f"jobs: the optical switches of {topology.name} turn between messages; {mend}")
     npus = place_jobs(request.jobs, topology, policy)
-    placed = tuple(place_job(job, topology, own) for job, own in zip(request.jobs, npus, strict=True))
+    placed = tuple(_placed(job, topology, own) for job, own in zip(request.jobs, npus, strict=True))
     for job in placed[1:]:
         if not np.array_equal(job.topology.capacity_Bps, placed[0].topology.capacity_Bps):
             mend = "give all jobs one `bandwidth` in their stacks"
@@ -285,6 +253,14 @@ def place_side_by_side(request: JobsRequest, topology: Topology, policy: str) ->
                 "jobs", f"stack of {job.job.name}", "one that leaves links as the others do", "another bandwidth", mend
             )
     return SideBySide(request, topology, placed, _is_composed(request, placed))
+
+
+def _placed(job: Job, topology: Topology, npus: I64) -> PlacedJob:
+    """Return a job on its NPUs; an error names the job."""
+    try:
+        return place_job(job, topology, npus)
+    except InputError as error:
+        raise at_place(f"jobs: {job.name}", error) from None
 
 
 def _is_composed(request: JobsRequest, placed: Sequence[PlacedJob]) -> bool:

@@ -5,9 +5,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from emu.collective.algorithm import AUTO, Choice
 from emu.errors import InputError, at_place, must_be
 from emu.model.plan.plan_text import parse_plan
 from emu.registry import check_known_settings
+from emu.study.choice.site import choosers
 from emu.study.jobs.job import Job, TraceWork, TrainingWork, Work, loop_work
 from emu.study.training.estimate import EstimateRequest
 from emu.topology.description.values import load_toml
@@ -65,9 +67,10 @@ def _job(row: Mapping[str, Any], number: int, where: str) -> Job:
     check_known_settings(place, (*_COMMON, kind, *needed, *further), row)
     for key in needed:
         if key not in row:
-            raise must_be(place, key, f"given for a job with a {kind}", "none")
+            raise must_be(place, key, f"given beside {kind}", "none")
     with _placed(place):
         work = _WORKS[kind](row)
+        _check_algorithms(work.words)
         start = parse_time(_plain(row, "start", str | int | float, "0s"), "start")
         return Job(name, work, _npus(row.get("npus", ())), start, _whole(row, "weight", 1))
 
@@ -112,11 +115,21 @@ def _loop(row: Mapping[str, Any]) -> Work:
     size = parse_size(_plain(row, "size", str | int), "size")
     pause = parse_time(_plain(row, "pause", str | int | float, "0s"), "pause")
     operation, words = _plain(row, "operation", str), inputs.several(row.get("algorithm", ()))
-    chosen = tuple(word if "=" in word or word == "auto" else f"{operation}={word}" for word in words) or ("auto",)
+    chosen = tuple(word if "=" in word or word in choosers() else f"{operation}={word}" for word in words) or (AUTO,)
     return loop_work(operation, size, _whole(row, "ranks"), chosen, pause)
 
 
 _WORKS: Mapping[str, Callable[[Mapping[str, Any]], Work]] = {"model": _training, "trace": _recorded, "operation": _loop}
+
+
+def _check_algorithms(words: Sequence[str]) -> None:
+    """Check that words of `--algorithm` can be read.
+
+    Raises:
+        InputError: as `Choice.parse`.
+    """
+    known = choosers()
+    Choice.parse(tuple(word for word in words if word not in known and word.partition("=")[2] not in known))
 
 
 def _npus(given: object) -> tuple[int, ...]:

@@ -9,7 +9,8 @@ from typing import Any
 from emu.errors import must_be
 from emu.fabric.packet_fabric import engine_choice
 from emu.study.jobs.jobs_request import JobsRequest, JobsSetting
-from emu.study.jobs.side_by_side import JobsRow, RunSideBySide, place_side_by_side
+from emu.study.jobs.jobs_row import JobsRow
+from emu.study.jobs.side_by_side import RunSideBySide, place_side_by_side
 from emu.topology.topology import Topology
 from launch.front.inputs import Topologies, Words, question, several, topologies_of
 from launch.front.result import Result
@@ -71,8 +72,8 @@ def jobs(
     Args:
         jobs: The jobs: a .toml file with a table `[[job]]` for each, or a dict of the same form.
         topology: The network: a name, a file, a `Topology` or a networkx graph; or several of them.
-        placement: The placement of jobs that name no NPUs: packed, spread, rail, segment, random or own, with settings, such as
-            `spread:unit=2`; or several. Empty: that of the file, or packed.
+        placement: The placement of jobs that name no NPUs: packed, spread, rails, segments, random or own, with settings, such
+            as `spread:unit=2`; or several. Empty: that of the file, or packed.
         shift: Later starts of jobs: `none`, or `circle`, by which jobs that share links send in turn; or several. Empty: that
             of the file, or none.
         steps: The steady steps that each job is to have; None: those of the file, or 20.

@@ -18,6 +18,11 @@ from launch.show.text.jobs_table import setting_name
 _WIDE_IN, _LANE_IN, _REST_IN, _HIGH_IN = 11.0, 0.62, 1.6, 4.2
 _STEPS = 6  # of the slowest job that are drawn
 _STEP, _OTHER, _SENDS, _BOTH = "#dfe4ea", "#c5ccd3", "#0072b2", "#d95f02"
+_LEGEND = (
+    (_STEP, "a step (the next one is darker)"),
+    (_SENDS, "sends"),
+    (_BOTH, "sends while a job that slows it, or is slowed, sends"),
+)
 _FINEST = 2000  # parts of the width: shorter gaps between spans are not drawn
 
 
@@ -27,38 +32,32 @@ def jobs_figure(runs: Sequence[RunSideBySide]) -> Figure:
 
 
 def _lanes(run: RunSideBySide) -> Figure:
-    """Return a lane for each job: its steps, and when it sends, by itself or while another job does with which it shares links."""
+    """Return a lane for each job: its steps, and when it sends, by itself or while a job does that it shares links with."""
     row, times = run.row, run.times
-    low, high = _window(times)
-    scale, unit = time_scale(high - low)
+    window = _window(times)
+    scale, unit = time_scale(window[1] - window[0])
     title = (
         f"{row.topology}, placement {row.placement}, shift {row.shift}: steps take {row.slow_down:.3f} times as long as alone"
     )
     figure, axes = new_page(_WIDE_IN, _REST_IN + _LANE_IN * len(times), title)
     for number, each in enumerate(times):
-        others = [i for i, by in enumerate(row.pairs[number]) if i != number and (by > 1 or row.pairs[i][number] > 1)]
-        _lane(
-            axes,
-            number,
-            each,
-            covered(*(times[i].sending for i in (others or [number]))) if others else None,
-            (low, high),
-            scale,
-        )
+        _lane(axes, number, each, _beside(run, number), window, scale)
     names = [f"{job.name}\n{job.slow_down:.3f} x" for job in row.jobs]
     axes.set_yticks(np.arange(len(names)), names, fontsize=9)
     axes.set_ylim(len(names) - 0.5, -0.5)
-    axes.set_xlim(0, (high - low) * scale)
+    axes.set_xlim(0, (window[1] - window[0]) * scale)
     dress(axes, f"time ({unit})", grid=None)
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
-    told = (
-        (_STEP, "a step (the next one is darker)"),
-        (_SENDS, "sends"),
-        (_BOTH, "sends while a job that slows it, or is slowed, sends"),
-    )
-    add_legend(figure, axes, len(told), [Patch(color=colour, label=label) for colour, label in told], 9.0)
+    add_legend(figure, axes, len(_LEGEND), [Patch(color=colour, label=label) for colour, label in _LEGEND], 9.0)
     return figure
+
+
+def _beside(run: RunSideBySide, number: int) -> Spans | None:
+    """Return the spans in which jobs send that slow a job down or that it slows down; None if there are no such jobs."""
+    pairs = run.row.pairs
+    others = [i for i in range(len(pairs)) if i != number and max(pairs[number][i], pairs[i][number]) > 1]
+    return covered(*(run.times[i].sending for i in others)) if others else None
 
 
 def _window(times: Sequence[JobTimes]) -> tuple[int, int]:

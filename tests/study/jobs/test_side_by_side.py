@@ -20,6 +20,7 @@ MS = TICKS_PER_S // 1000
 LINE = "ring:n=8,bandwidth=1GB/s,latency=0ns"
 RING = ("all_reduce=ring",)
 ALL_RINGS = ("all_reduce=ring", "all_gather=ring", "reduce_scatter=ring")
+PACKED = JobsSetting()
 BETWEEN = (tuple(range(0, 8, 2)), tuple(range(1, 8, 2)))  # NPUs of two rings of 4 that cross all links of a ring of 8
 
 
@@ -28,7 +29,7 @@ def loop(name: str, npus: tuple[int, ...] = (), pause_ms: float = 2, size: int =
     return Job(name, loop_work("all_reduce", size, 4, RING, round(pause_ms * MS)), npus, **more)
 
 
-def run(jobs: list[Job], where: str = LINE, steps: int = 4, setting: JobsSetting = JobsSetting(), **more) -> RunSideBySide:
+def run(jobs: list[Job], where: str = LINE, steps: int = 4, setting: JobsSetting = PACKED, **more) -> RunSideBySide:
     request = JobsRequest(tuple(jobs), steps, **more)
     request.check()
     return place_side_by_side(request, build_topology(where), setting.placement).in_setting(setting)

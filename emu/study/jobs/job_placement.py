@@ -67,11 +67,10 @@ def _random(free: FreeNpus, sizes: Sequence[int], settings: Mapping[str, int]) -
     return [free.sorted(own) for own in _cut(column(drawn, np.int64), sizes)]
 
 
-def _by_rail(free: FreeNpus, sizes: Sequence[int], settings: Mapping[str, int]) -> list[I64]:
+def _by_rails(free: FreeNpus, sizes: Sequence[int], settings: Mapping[str, int]) -> list[I64]:
     """Return NPUs rail after rail: the first NPUs of all hosts, then the second ones."""
     host = Orbits.by_value(hosts_of(free.topology).of[free.npus]).number
-    rail = occurrence_numbers(host)
-    return _cut(column(free.npus[np.lexsort((host, rail))], np.int64), sizes)
+    return _cut(column(free.npus[np.lexsort((host, occurrence_numbers(host)))], np.int64), sizes)
 
 
 def _by_segment(free: FreeNpus, sizes: Sequence[int], settings: Mapping[str, int]) -> list[I64]:
@@ -99,8 +98,8 @@ def _own(free: FreeNpus, sizes: Sequence[int], settings: Mapping[str, int]) -> l
 POLICIES: Mapping[str, tuple[Policy, tuple[str, ...]]] = {
     "packed": (_packed, ()),
     "spread": (_spread, ("unit",)),
-    "rail": (_by_rail, ()),
-    "segment": (_by_segment, ()),
+    "rails": (_by_rails, ()),
+    "segments": (_by_segment, ()),
     "random": (_random, ("seed", "unit")),
     "own": (_own, ()),
 }
