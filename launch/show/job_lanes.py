@@ -7,9 +7,10 @@ from launch.show.lanes import Lane
 
 
 def job_lanes(times: tuple[JobTimes, ...]) -> Iterator[Lane]:
-    """Yield two lanes for each job: its steps, and the spans in which it has a message on the fabric."""
+    """Yield three lanes for each job: its steps, when it has a message on the fabric, and when on a link of several jobs."""
     for each in times:
-        steps, sending = each.steps, each.sending
+        steps = each.steps
         names = tuple(f"step {number}" for number in range(1, len(steps.begin_fs) + 1))
         yield Lane(each.name, "steps", names, steps.begin_fs, steps.end_fs)
-        yield Lane(each.name, "sends", ("sends",) * len(sending.start), sending.start, sending.end)
+        for stream, spans in (("sends", each.sending), ("sends over links of several jobs", each.meeting)):
+            yield Lane(each.name, stream, ("sends",) * len(spans.start), spans.start, spans.end)

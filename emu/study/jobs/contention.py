@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from emu.arrays import F64, I64
+from emu.arrays import F64, I64, Bool
 from emu.memo import kept_by
 from emu.study.jobs.placed_job import StepTasks
 from emu.study.jobs.shared_graph import StepTimes
@@ -23,12 +23,13 @@ _MOST_LINKS = 256  # shared links that are looked at, those that are busiest
 
 @dataclass(frozen=True, slots=True)
 class SharedLink:
-    """A link that a job shares with another job, and the seconds of a step for which both send over it."""
+    """The links that a job shares with another job, and of these the one on which both send at one time for longest."""
 
-    link: int
+    beside: str  # the other job
+    links: int  # that both use
+    link: int  # the one on which they are together for longest
     src: str
     dst: str
-    beside: str  # the other job
     together_s: float | None  # seconds a step; None: bodies stand for messages, so that it is not known
     busy: float  # share of the time for which all jobs together keep the link busy at its full rate
 
@@ -55,24 +56,35 @@ def links_in_common(busy: F64) -> I64:
 
 
 class JobTimes(NamedTuple):
-    """The times of one job in a run: its steps, and the spans in which it has a message on the fabric."""
+    """The times of one job in a run: its steps, and the spans in which it sends."""
 
     name: str
     steps: StepTimes
-    sending: Spans
+    sending: Spans  # in which it has a message on the fabric
+    meeting: Spans  # ... on a link that another job uses, too
 
 
-def times_of_jobs(run: SteadyRun, names: Sequence[str]) -> tuple[JobTimes, ...]:
-    """Return the times of each job in a run; `names` are the names of the jobs."""
-    return tuple(JobTimes(*of) for of in zip(names, run.steps, _sending(run), strict=True))
+def times_of_jobs(run: SteadyRun, names: Sequence[str], links: I64) -> tuple[JobTimes, ...]:
+    """Return the times of each job in a run.
+
+    Args:
+        run: The run.
+        names: The names of the jobs.
+        links: The links that two jobs or more use.
+    """
+    graph = run.shared.graph
+    sent = np.diff(graph.hop_start) > 0
+    meets = np.zeros(graph.n_tasks, np.bool_)
+    meets[graph.hop_task[np.isin(graph.hop_link, links)]] = True
+    spans = zip(_by_job(run, sent), _by_job(run, meets), strict=True)
+    return tuple(JobTimes(name, steps, *of) for name, steps, of in zip(names, run.steps, spans, strict=True))
 
 
-def _sending(run: SteadyRun) -> list[Spans]:
-    """Return the spans in which each job has a message on the fabric."""
-    graph, timeline = run.shared.graph, run.timeline
-    sent = np.flatnonzero(np.diff(graph.hop_start) > 0)
-    owner = graph.owner[sent]
-    of_jobs = (sent[owner == job] for job in range(len(run.steps)))
+def _by_job(run: SteadyRun, tasks: Bool) -> list[Spans]:
+    """Return the spans in which each job has one of the marked messages on the fabric."""
+    chosen, timeline = np.flatnonzero(tasks), run.timeline
+    owner = run.shared.graph.owner[chosen]
+    of_jobs = (chosen[owner == job] for job in range(len(run.steps)))
     return [covered(Spans(timeline.start_fs[own], timeline.left_fs[own])) for own in of_jobs]
 
 

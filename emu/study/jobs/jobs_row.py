@@ -22,7 +22,7 @@ class JobBeside:
     steps: int  # steady ones
     slow_down: float  # step_s over alone_s
     waits_for: str | None  # the job that by itself slows it down most; None: none does
-    links: tuple[SharedLink, ...]  # that it shares, those with most time together first
+    links: tuple[SharedLink, ...]  # that it shares, by the other job; the longest together first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,7 +31,6 @@ from emu.units import seconds
 
 SLOWED = 1e-3  # a job that is slowed down by less is not slowed down
 _FEW_TASKS = 2**22  # of all steps of all jobs, up to which their whole graph is timed if nothing else is asked for
-_TOLD_LINKS = 3  # of each job
 
 
 class RunSideBySide(NamedTuple):
@@ -151,7 +150,7 @@ class SideBySide:
             wall_s=time.perf_counter() - began,
             assumptions=self._assumptions(setting),
         )
-        return RunSideBySide(row, times_of_jobs(run, [job.name for job in jobs]))
+        return RunSideBySide(row, times_of_jobs(run, [job.name for job in jobs], self.common_links))
 
     def _jobs(self, run: SteadyRun, pairs: F64, begins: Sequence[int]) -> tuple[JobBeside, ...]:
         """Return the figures of each job in a run; `pairs` is the result of `pairs`, `begins` of `begins_fs`."""
@@ -186,22 +185,22 @@ class SideBySide:
         )
 
     def _links(self, i: int, busy: F64, use: LinkUse | None) -> tuple[SharedLink, ...]:
-        """Return the links that a job shares with another, those with most time together first.
+        """Return, for each other job with common links, the link on which both are together longest; the longest first.
 
         Args:
             i: The number of the job.
             busy: [J, L] the share of the time for which each job keeps each link busy.
             use: The spans in which jobs use links; None: they are not known.
         """
-        found = list[SharedLink]()
-        for link in self.common_links.tolist():
-            for other in np.flatnonzero(busy[:, link] > 0).tolist():
-                if other != i and busy[i, link] > 0:
-                    together_s = None if use is None else use.together_s(link, i, other)
-                    name = self.placed[other].job.name
-                    found.append(SharedLink(link, *self._ends(link), name, together_s, float(busy[:, link].sum())))
-        found.sort(key=lambda each: (-round(each.together_s or 0.0, 12), -round(each.busy, 9)))
-        return tuple(found[:_TOLD_LINKS])
+        total, found = busy.sum(axis=0), list[SharedLink]()
+        for other in (number for number in range(len(busy)) if number != i):
+            common = [link for link in self.common_links.tolist() if min(busy[i, link], busy[other, link]) > 0]
+            together = {link: use.together_s(link, i, other) for link in common} if use else {}
+            most = min(common, key=lambda link: (-round(together.get(link, 0.0), 12), -round(total[link], 9)), default=None)
+            if most is not None:
+                name, ends = self.placed[other].job.name, self._ends(most)
+                found.append(SharedLink(name, len(common), most, *ends, together.get(most), float(total[most])))
+        return tuple(sorted(found, key=lambda each: -(each.together_s or 0.0)))
 
     def _ends(self, link: int) -> tuple[str, str]:
         """Return the names of the nodes that a link joins."""

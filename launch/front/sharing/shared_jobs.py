@@ -33,7 +33,7 @@ class SharedJobs(Result[JobsRow], drawn_by="chart.jobs_chart:jobs_figure"):
     runs: tuple[RunSideBySide, ...]
 
     def text(self) -> str:
-        """Return the report of one setting, or the table of several with the report of the best."""
+        """Return the report of one setting, or the table of several with the report of that with the shortest steps."""
         return jobs_report(self.rows)
 
     def page(self) -> Page:

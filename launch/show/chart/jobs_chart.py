@@ -21,8 +21,9 @@ _STEP, _OTHER, _SENDS, _BOTH = "#dfe4ea", "#c5ccd3", "#0072b2", "#d95f02"
 _LEGEND = (
     (_STEP, "a step (the next one is darker)"),
     (_SENDS, "sends"),
-    (_BOTH, "sends while a job that slows it, or is slowed, sends"),
+    (_BOTH, "sends over links that several jobs use, while another job does, too"),
 )
+_NOTHING = Spans(np.empty(0, np.int64), np.empty(0, np.int64))
 _FINEST = 2000  # parts of the width: shorter gaps between spans are not drawn
 
 
@@ -32,7 +33,7 @@ def jobs_figure(runs: Sequence[RunSideBySide]) -> Figure:
 
 
 def _lanes(run: RunSideBySide) -> Figure:
-    """Return a lane for each job: its steps, and when it sends, by itself or while a job does that it shares links with."""
+    """Return a lane for each job: its steps, when it sends, and when it does so beside another job."""
     row, times = run.row, run.times
     window = _window(times)
     scale, unit = time_scale(window[1] - window[0])
@@ -53,11 +54,9 @@ def _lanes(run: RunSideBySide) -> Figure:
     return figure
 
 
-def _beside(run: RunSideBySide, number: int) -> Spans | None:
-    """Return the spans in which jobs send that slow a job down or that it slows down; None if there are no such jobs."""
-    pairs = run.row.pairs
-    others = [i for i in range(len(pairs)) if i != number and max(pairs[number][i], pairs[i][number]) > 1]
-    return covered(*(run.times[i].sending for i in others)) if others else None
+def _beside(run: RunSideBySide, number: int) -> Spans:
+    """Return the spans in which other jobs send over links that several jobs use."""
+    return covered(_NOTHING, *(each.meeting for i, each in enumerate(run.times) if i != number))
 
 
 def _window(times: Sequence[JobTimes]) -> tuple[int, int]:
@@ -68,14 +67,14 @@ def _window(times: Sequence[JobTimes]) -> tuple[int, int]:
     return low, max(low + 1, min(end, low + _STEPS * longest))
 
 
-def _lane(axes: Axes, number: int, job: JobTimes, others: Spans | None, window: tuple[int, int], scale: float) -> None:
+def _lane(axes: Axes, number: int, job: JobTimes, others: Spans, window: tuple[int, int], scale: float) -> None:
     """Draw the lane of a job.
 
     Args:
         axes: The axes.
         number: The number of the lane, from the top.
         job: The times of the job.
-        others: The spans in which jobs send that slow it down or that it slows down; None: there are none.
+        others: The spans in which other jobs send over links that several jobs use.
         window: The ticks that are drawn.
         scale: Units of the lower axis in a tick.
     """
@@ -86,13 +85,13 @@ def _lane(axes: Axes, number: int, job: JobTimes, others: Spans | None, window: 
         _boxes(axes, own, (number - 0.4, 0.8), colour, window, scale)
     sends = merged(*job.sending, gap=gap)
     _boxes(axes, sends, (number - 0.28, 0.56), _SENDS, window, scale)
-    if others is not None:
-        _boxes(axes, _both(sends, merged(*others, gap=gap)), (number - 0.28, 0.56), _BOTH, window, scale)
+    meets = _both(job.meeting, others)
+    _boxes(axes, merged(*meets, gap=gap), (number - 0.28, 0.56), _BOTH, window, scale)
 
 
 def _both(one: Spans, other: Spans) -> Spans:
     """Return the spans that are in both of two sets of spans."""
-    moments = np.unique(np.concatenate((*one, *other)))
+    moments = np.unique(np.concatenate((*one, *other)))  # ascending
     start, end = moments[:-1], moments[1:]
     inside = (one.holding(start) >= 0) & (other.holding(start) >= 0)
     return Spans(start[inside], end[inside])

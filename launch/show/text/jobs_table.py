@@ -11,18 +11,20 @@ _MOST_LETTERS = 44  # of the NPUs of a job
 
 
 def jobs_report(rows: Sequence[JobsRow]) -> str:
-    """Return the report of jobs: with several settings their table, and then the jobs in the setting that slows them least."""
+    """Return the report of jobs: the table of settings if there are several, and the jobs in that with the shortest steps."""
     best = best_setting(rows)
     sections = [_in_setting(best)]
     if len(rows) > 1:
-        sections.insert(0, [column_table(setting_columns(), rows), "", f"least slowed down: {setting_name(best, rows)}"])
+        sections.insert(
+            0, [column_table(setting_columns(), rows), "", f"shortest steps in the mean: {setting_name(best, rows)}"]
+        )
     sections.append(merged_assumption_lines([(row.topology, row.assumptions) for row in rows]))
     return "\n\n".join("\n".join(lines) for lines in sections)
 
 
 def best_setting(rows: Sequence[JobsRow]) -> JobsRow:
-    """Return the setting whose jobs are slowed down least in the mean; of equal ones the first."""
-    return min(rows, key=lambda row: round(row.slow_down, 9))
+    """Return the setting with the shortest steps in the mean of all jobs; of equal ones the first."""
+    return min(rows, key=lambda row: round(_mean_step_s(row), 12))
 
 
 def setting_name(row: JobsRow, rows: Sequence[JobsRow]) -> str:
@@ -76,11 +78,12 @@ def pair_table(row: JobsRow) -> str:
 
 
 def link_lines(row: JobsRow) -> Iterator[str]:
-    """Yield a line for each link that a job shares with another."""
+    """Yield a line for each job with which a job shares links."""
     for job in row.jobs:
         for link in job.links:
             together = "" if link.together_s is None else f", both send for {format_time(link.together_s)} a step"
-            yield f"  {job.name} with {link.beside}: {link.src} to {link.dst}{together}; busy {100 * link.busy:.1f} %"
+            many = f"{link.links} links, longest on " if link.links > 1 else ""
+            yield f"  {job.name} with {link.beside}: {many}{link.src} to {link.dst}{together}; busy {100 * link.busy:.1f} %"
 
 
 def jobs_facts(row: JobsRow) -> list[Fact]:

@@ -46,7 +46,7 @@ def test_two_rings_on_the_same_links_by_hand():
     for job, other in zip(row.jobs, "ba", strict=True):
         assert (job.alone_s, job.step_s, job.least_s, job.most_s) == (0.008, 0.014, 0.014, 0.014)
         assert (job.slow_down, job.waits_for, job.steps >= 4) == (1.75, other, True)
-        assert [link.together_s for link in job.links] == [0.012] * 3
+        assert [(link.beside, link.links, link.together_s) for link in job.links] == [(other, 8, 0.012)]
     assert row.pairs == ((1.0, 1.75), (1.75, 1.0))
     assert (row.fairness, row.slow_down, row.worst) == (1.0, 1.75, 1.75)
     assert row.busiest == pytest.approx(12 / 14, rel=1e-12)
