@@ -16,11 +16,15 @@ from emu.study.jobs.placed_job import PlacedJob, StepTasks
 from emu.study.training.composed.bodies import Bodies, bodies_of
 from emu.study.training.composed.composed_graph import compose
 
-MOST_MESSAGES = 2**20  # messages of one step of all jobs; with more, all requests are bodies
+MOST_MESSAGES = 2**20  # of one step of all jobs; with more, all requests are bodies
 
 
-def composed_tasks(jobs: Sequence[PlacedJob]) -> list[StepTasks]:
+def composed_tasks(jobs: Sequence[PlacedJob], most_messages: int = MOST_MESSAGES) -> list[StepTasks]:
     """Return the composed step of each job, all on the same links.
+
+    Args:
+        jobs: The jobs.
+        most_messages: The most messages of one step of all jobs that are modelled; with more, all requests are bodies.
 
     Raises:
         InputError: The ranks of a job do not make matching requests, or a request cannot be timed.
@@ -30,7 +34,7 @@ def composed_tasks(jobs: Sequence[PlacedJob]) -> list[StepTasks]:
     counts = np.concatenate([job.step.asked.counts for job in jobs])
     every = bodies_of(isolated, kinds, counts, jobs[0].topology.links.bandwidth_Bps)
     ends = np.cumsum([0, *(len(job.step.isolated) for job in jobs)]).tolist()
-    meeting = requests_that_meet(jobs)
+    meeting = requests_that_meet(jobs, most_messages)
     real = jobs[0].topology.capacity_Bps if any(of.any() for of in meeting) else every.capacity_Bps[:0]
     return [
         StepTasks(_on_links(_composed(job, _bodies_between(every, *ends[i : i + 2]), meeting[i]), real), None)
@@ -38,10 +42,10 @@ def composed_tasks(jobs: Sequence[PlacedJob]) -> list[StepTasks]:
     ]
 
 
-def requests_that_meet(jobs: Sequence[PlacedJob]) -> list[Bool]:
+def requests_that_meet(jobs: Sequence[PlacedJob], most_messages: int = MOST_MESSAGES) -> list[Bool]:
     """Return, for each job, [Q] which of its requests meet those of another job on a link, directly or over others.
 
-    None of them do if they have more messages than can be modelled.
+    None of them do if they have more messages than may be modelled.
     """
     crossed = [_crossed(job) for job in jobs]
     users = np.sum([of.any(axis=0) for of in crossed], axis=0)
@@ -51,7 +55,7 @@ def requests_that_meet(jobs: Sequence[PlacedJob]) -> list[Bool]:
         for job, of in zip(jobs, found, strict=True)
         for q in np.flatnonzero(of).tolist()
     )
-    return found if messages <= MOST_MESSAGES else [of & False for of in found]
+    return found if messages <= most_messages else [of & False for of in found]
 
 
 def _crossed(job: PlacedJob) -> Bool:

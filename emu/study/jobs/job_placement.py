@@ -12,7 +12,7 @@ import numpy as np
 
 from emu.arrays import I64, column
 from emu.equivalence import Orbits, components, occurrence_numbers
-from emu.errors import InputError, must_be
+from emu.errors import InputError, at_place, must_be
 from emu.registry import check_known_settings, nearest, parse_call
 from emu.study.jobs.job import Job
 from emu.topology.facts.hosts import hosts_of
@@ -90,7 +90,10 @@ def _own(free: FreeNpus, sizes: Sequence[int], settings: Mapping[str, int]) -> l
     """Return the NPUs that the placement rules of the system give, if those of earlier jobs count as faulty."""
     taken, found = np.setdiff1d(npu_order(free.topology), free.npus), list[I64]()
     for size in sizes:
-        found.append(free.topology.place(size, taken))
+        try:
+            found.append(free.topology.place(size, taken))
+        except InputError as error:
+            raise at_place("jobs: placement own, to which the NPUs of earlier jobs are faulty", error) from None
         taken = np.union1d(taken, found[-1])
     return found
 

@@ -16,7 +16,7 @@ import numpy as np
 from emu.arrays import F64, I64
 from emu.collective.schedule import MAX_ROWS
 from emu.errors import InputError, at_place, must_be
-from emu.study.jobs.composed_tasks import composed_tasks
+from emu.study.jobs.composed_tasks import MOST_MESSAGES, composed_tasks
 from emu.study.jobs.contention import JobTimes, LinkUse, SharedLink, busy_by_job, links_in_common, share_links, times_of_jobs
 from emu.study.jobs.job import Job
 from emu.study.jobs.job_placement import place_jobs
@@ -64,7 +64,9 @@ class SideBySide:
     @cached_property
     def tasks(self) -> list[StepTasks]:
         """The tasks of one step of each job."""
-        return composed_tasks(self.placed) if self.is_composed else [job.messages for job in self.placed]
+        if not self.is_composed:
+            return [job.messages for job in self.placed]
+        return composed_tasks(self.placed, min(MOST_MESSAGES, MAX_ROWS // 2 // (self.request.steps + 3)))
 
     @cached_property
     def profiles(self) -> list[StepProfile]:
