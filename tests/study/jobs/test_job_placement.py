@@ -63,7 +63,7 @@ def test_no_npu_is_given_twice_and_each_rank_has_one(policy, where):
 def test_the_systems_own_rules_may_leave_hosts_of_other_jobs_alone():
     assert placed("own", (2, 4), PODS) == [[0, 1], [2, 3, 4, 5]]
     with pytest.raises(InputError, match="jobs: placement own, to which the NPUs of earlier jobs are faulty: ranks must be at"):
-        placed("own", (1, 15), PODS)  # the other GPU of the first host is not used
+        placed("own", (3, 13), PODS)  # the other GPU of the second host is not used
 
 
 def test_seeds_place_differently():
