@@ -16,7 +16,7 @@ options_of = QuestionOptions(jobs)
 @click.command("jobs")
 @click.argument("jobs", type=INPUT)
 @common.topology_option
-@options_of("placement", "shift", "steps", "fabric", "network")
+@options_of("placement", "shift", "share", "steps", "fabric", "network")
 @click.option(
     "--png", type=OutputFile(".png"), help="Draw a lane for each job, or the slow-downs in several settings, to this file."
 )

@@ -56,7 +56,7 @@ def test_the_report_tells_who_slows_whom_over_which_links(emu):
     said = emu("jobs", "two.toml", *LINE)
     assert said.code == 0
     for line in (
-        "even  all_reduce of 3.815 MiB every 2 ms      4  0,2,4,6     0 s        8 ms   14 ms  14 ms to 14 ms      1.750  odd",
+        "even  all_reduce of 3.815 MiB every 2 ms      4  0,2,4,6       1     0 s        8 ms   14 ms  14 ms to 14 ms      1.75",
         "slow-down       1.750 in the mean, 1.750 of the worst job",
         "odd        1.750  1.000",
         "even with odd: 8 links, longest on NPU 0 to NPU 1, both send for 12 ms a step; busy 85.7 %",
@@ -150,6 +150,7 @@ def bad(old: str, new: str) -> str:
         ),
         (bad("steps = 3", 'placement = "packed:unit=2"'), "placement packed: unknown setting 'unit'; it takes none"),
         (bad("steps = 3", 'shift = "round"'), "jobs: shift must be none or circle, got 'round'"),
+        (bad("steps = 3", 'share = "equal"'), "jobs: share must be weights, fair or intensity, got 'equal'"),
         (bad("[settings]", "[setting]"), "'bad.toml': unknown setting 'setting'; did you mean settings?"),
         ("[settings]\nsteps = 2\n", "'bad.toml': job must be a table for each job, got 'none'; write a [[job]] for each"),
         ("[[job]\n", "'bad.toml': no TOML: "),
@@ -174,3 +175,5 @@ def test_packets_have_no_weights(emu):
     Path("heavy.toml").write_text(bad("ranks = 4", "ranks = 4\nweight = 2"))
     said = emu("jobs", "heavy.toml", *LINE, "--fabric", "packets").err
     assert "jobs: weight of even must be 1 where --fabric is packets, got 2; packets have no weights" in said
+    said = emu("jobs", "two.toml", *LINE, "--fabric", "packets", "--share", "intensity").err
+    assert "jobs: --share must be weights or fair where --fabric is packets, got 'intensity'; packets have no weights" in said

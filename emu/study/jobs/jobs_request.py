@@ -12,15 +12,18 @@ AUTO, WHOLE, COMPOSED = "auto", "whole", "composed"
 TIMES = (AUTO, WHOLE, COMPOSED)
 NONE, CIRCLE = "none", "circle"
 SHIFTS = (NONE, CIRCLE)
+WEIGHTS, FAIR, INTENSITY = "weights", "fair", "intensity"
+SHARES = (WEIGHTS, FAIR, INTENSITY)
 MOST_WEIGHT = 64
 
 
 @dataclass(frozen=True, slots=True)
 class JobsSetting:
-    """A setting in which jobs run side by side: their placement, and the shifts of their steps."""
+    """A setting in which jobs run side by side: their placement, the shifts of their steps, and how they share a full link."""
 
     placement: str = "packed"
     shift: str = NONE
+    share: str = WEIGHTS  # by the weights of jobs; evenly; or by weights that follow from their intensity
 
     def check(self) -> None:
         """Check the words of the setting.
@@ -31,6 +34,8 @@ class JobsSetting:
         read_policy(self.placement)
         if self.shift not in SHIFTS:
             raise must_be("jobs", "shift", either(SHIFTS), self.shift)
+        if self.share not in SHARES:
+            raise must_be("jobs", "share", either(SHARES), self.share)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,9 @@ class JobBeside:
     work: str
     ranks: int
     npus: str  # ranges of the NPUs of its ranks, in their order
-    weight: int
+    weight: int  # with which its messages share full links
     begin_s: float  # at which its first step begins, with its shift
+    compute_s: float  # of a step, for which a rank computes in the mean
     alone_s: float  # of a step
     step_s: float  # the mean of its steady steps beside the others
     least_s: float
@@ -32,10 +33,12 @@ class JobsRow:
     topology: str
     placement: str
     shift: str
+    share: str
     engine: str  # the method of the engine, `composed` or `packets`
     jobs: tuple[JobBeside, ...]
     slow_down: float  # the mean of all jobs
     worst: float  # the largest slow-down
+    computing: float  # share of the time for which the NPUs of all jobs compute
     fairness: float  # Jain's index of the shares of their own speed that jobs reach
     pairs: tuple[tuple[float, ...], ...]  # [J][J] how far the job of the row is slowed down by that of the column alone
     busiest_link: str

@@ -3,8 +3,10 @@
 The tasks are all messages of all ranks, or one body for each request where the step is composed. L links, V tasks, Q requests.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +25,8 @@ from emu.study.training.timed_step import by_roles, events_of, time_replay
 from emu.topology.topology import Topology
 from emu.trace.replay.packet_replay import route_keys
 from emu.trace.replay.replay import TraceLayout
+
+MOST_POWER = 6  # of 2, the largest weight by intensity
 
 
 class StepTasks(NamedTuple):
@@ -63,13 +67,38 @@ class PlacedJob:
         return StepTasks(replayed.graph, route_keys(replayed))
 
     @cached_property
+    def compute_s(self) -> float:
+        """The seconds of a step for which a rank computes, in the mean of all ranks."""
+        return self.alone.mean_over_ranks().compute_s
+
+    @property
+    def intensity(self) -> float:
+        """The seconds of computation of all ranks for each second for which the step keeps its busiest link busy.
+
+        Source: Cao et al., Crux (SIGCOMM 2024), definition 2, with seconds in place of FLOPs; infinite without messages.
+        """
+        busiest_s = float(self.link_s.max(initial=0.0))
+        return self.compute_s * len(self.npus) / busiest_s if busiest_s else inf
+
+    @cached_property
     def link_s(self) -> F64:
         """[L] the seconds for which one step keeps each link busy at its full rate."""
         if not self.is_whole:
             return busy_s(self.step.isolated, self.step.asked.counts, len(self.topology.links))
-        graph = self.messages.graph
-        carried = np.bincount(graph.hop_link, graph.size_bytes[graph.hop_task] * graph.hop_weight, graph.n_links)
-        return np.asarray(carried / graph.capacity_Bps, np.float64)
+        return busy_links_s(self.messages.graph)
+
+
+def busy_links_s(graph: Graph) -> F64:
+    """Return [L] the seconds for which the messages of a graph keep each link busy at its full rate."""
+    carried = np.bincount(graph.hop_link, graph.size_bytes[graph.hop_task] * graph.hop_weight, graph.n_links)
+    return np.asarray(carried / graph.capacity_Bps, np.float64)
+
+
+def intensity_weights(jobs: Sequence[PlacedJob]) -> list[int]:
+    """Return the weight of each job by its intensity: 64 for the most intense, 1 for the least, even powers of 2 between."""
+    order = sorted(range(len(jobs)), key=lambda i: (-jobs[i].intensity, i))
+    steps = max(1, len(jobs) - 1)
+    return [2 ** round(MOST_POWER * (1 - order.index(i) / steps)) for i in range(len(jobs))]
 
 
 def placed_on(topology: Topology, npus: I64) -> Topology:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations
+from itertools import combinations, repeat
 from math import ceil
 from typing import NamedTuple
 
@@ -20,9 +20,9 @@ from emu.study.jobs.composed_tasks import MOST_MESSAGES, composed_tasks
 from emu.study.jobs.contention import JobTimes, LinkUse, SharedLink, busy_by_job, links_in_common, share_links, times_of_jobs
 from emu.study.jobs.job import Job
 from emu.study.jobs.job_placement import place_jobs
-from emu.study.jobs.jobs_request import AUTO, CIRCLE, COMPOSED, JobsRequest, JobsSetting
+from emu.study.jobs.jobs_request import AUTO, CIRCLE, COMPOSED, INTENSITY, WEIGHTS, JobsRequest, JobsSetting
 from emu.study.jobs.jobs_row import JobBeside, JobsRow
-from emu.study.jobs.placed_job import PlacedJob, StepTasks, place_job
+from emu.study.jobs.placed_job import PlacedJob, StepTasks, busy_links_s, intensity_weights, place_job
 from emu.study.jobs.shared_graph import RepeatedJob, shared_graph
 from emu.study.jobs.shifts import StepProfile, shifts_of
 from emu.study.jobs.steady import Fabric, SteadyRun, jain_index, run_steady
@@ -97,24 +97,29 @@ class SideBySide:
         starts = [placed.job.start_fs for placed in self.placed]
         if shift != CIRCLE:
             return starts
-        links = self.common_links
-        if self.is_composed:  # the links of bodies are numbered by themselves
-            links = np.arange(self.tasks[0].graph.n_links)
+        links = links_in_common(np.array([busy_links_s(tasks.graph) for tasks in self.tasks]))  # bodies have links of their own
         return [start + later for start, later in zip(starts, shifts_of(self.profiles, links), strict=True)]
 
-    def run(self, jobs: Sequence[int], begins: Sequence[int], slower: Sequence[float]) -> SteadyRun:
+    def repeated(self, setting: JobsSetting) -> list[RepeatedJob]:
+        """Return each job as it is repeated in a setting: when it begins, and its weight."""
+        begins, weights = self.begins_fs(setting.shift), [placed.job.weight for placed in self.placed]
+        if setting.share != WEIGHTS:
+            weights = intensity_weights(self.placed) if setting.share == INTENSITY else [1] * len(weights)
+        return [RepeatedJob(*of) for of in zip(self.tasks, repeat(1), begins, weights)]
+
+    def run(self, jobs: Sequence[int], every: Sequence[RepeatedJob], slower: Sequence[float]) -> SteadyRun:
         """Return the run of some of the jobs.
 
         Args:
             jobs: The numbers of the jobs.
-            begins: Of each of all jobs, the ticks at which it begins.
+            every: Each of all jobs as it is repeated.
             slower: Of each of all jobs, how far it is expected to be slowed down.
         """
-        repeated = [RepeatedJob(self.tasks[i], 1, begins[i], self.placed[i].job.weight) for i in jobs]
+        repeated = [every[i] for i in jobs]
         expected = [self.profiles[i].step_fs * slower[i] for i in jobs]
         return run_steady(repeated, expected, self.request.steps, self.fabric, MAX_ROWS)
 
-    def pairs(self, begins: Sequence[int]) -> F64:
+    def pairs(self, every: Sequence[RepeatedJob]) -> F64:
         """Return [J, J] how far each job is slowed down by each other one, if just these two run; 1 for itself.
 
         Jobs that share no link are not run: they cannot slow one another down.
@@ -122,7 +127,7 @@ class SideBySide:
         found = np.ones((len(self.placed), len(self.placed)))
         for one, other in combinations(range(len(self.placed)), 2):
             if share_links(self.tasks[one], self.tasks[other]):
-                run = self.run((one, other), begins, np.ones(len(found)).tolist())
+                run = self.run((one, other), every, np.ones(len(found)).tolist())
                 found[one, other], found[other, one] = (
                     run.step_s(at) / seconds(self.profiles[job].step_fs) for at, job in enumerate((one, other))
                 )
@@ -130,20 +135,22 @@ class SideBySide:
 
     def in_setting(self, setting: JobsSetting) -> RunSideBySide:
         """Return all jobs side by side with the shifts of a setting; errors as in `run_steady`."""
-        began, begins = time.perf_counter(), self.begins_fs(setting.shift)
-        every, pairs = range(len(self.placed)), self.pairs(begins)
-        run = self.run(every, begins, (1 + (pairs - 1).sum(axis=1)).tolist())
-        jobs = self._jobs(run, pairs, begins)
+        began, every = time.perf_counter(), self.repeated(setting)
+        pairs = self.pairs(every)
+        run = self.run(range(len(every)), every, (1 + (pairs - 1).sum(axis=1)).tolist())
+        jobs = self._jobs(run, pairs, every)
         busy = busy_by_job(self.link_s, [job.step_s for job in jobs]).sum(axis=0)
         slower, most = np.array([job.slow_down for job in jobs]), int(busy.argmax())
         row = JobsRow(
             topology=self.topology.name,
             placement=setting.placement,
             shift=setting.shift,
+            share=setting.share,
             engine=COMPOSED if self.is_composed else run.timeline.how,
             jobs=jobs,
             slow_down=float(slower.mean()),
             worst=float(slower.max()),
+            computing=computing_share(jobs),
             fairness=jain_index(1 / slower),
             pairs=tuple(tuple(row) for row in pairs.tolist()),
             busiest_link=" to ".join(self._ends(most)),
@@ -154,18 +161,18 @@ class SideBySide:
         )
         return RunSideBySide(row, times_of_jobs(run, [job.name for job in jobs], self.common_links))
 
-    def _jobs(self, run: SteadyRun, pairs: F64, begins: Sequence[int]) -> tuple[JobBeside, ...]:
-        """Return the figures of each job in a run; `pairs` is the result of `pairs`, `begins` of `begins_fs`."""
+    def _jobs(self, run: SteadyRun, pairs: F64, every: Sequence[RepeatedJob]) -> tuple[JobBeside, ...]:
+        """Return the figures of each job in a run; `pairs` is the result of `pairs`, `every` of `repeated`."""
         steps_s = [run.step_s(i) * self._factor(i) for i in range(len(self.placed))]
         busy = busy_by_job(self.link_s, steps_s)
         use = None if self.is_composed else LinkUse(run, self.common_links)
-        return tuple(self._job(i, run, pairs[i], self._links(i, busy, use), begins[i]) for i in range(len(self.placed)))
+        return tuple(self._job(i, run, pairs[i], self._links(i, busy, use), every[i]) for i in range(len(self.placed)))
 
     def _factor(self, i: int) -> float:
         """Return the factor from the steps of a job's tasks to its steps: 1, but where the step is composed."""
         return self.alone_s[i] / seconds(self.profiles[i].step_fs)
 
-    def _job(self, i: int, run: SteadyRun, pairs: F64, links: tuple[SharedLink, ...], begin_fs: int) -> JobBeside:
+    def _job(self, i: int, run: SteadyRun, pairs: F64, links: tuple[SharedLink, ...], repeated: RepeatedJob) -> JobBeside:
         """Return the figures of one job."""
         placed, times = self.placed[i], run.step_times_fs(i)
         by, factor = int(pairs.argmax()), self._factor(i)
@@ -174,8 +181,9 @@ class SideBySide:
             work=placed.job.work.told,
             ranks=len(placed.npus),
             npus=npu_ranges(placed.npus),
-            weight=placed.job.weight,
-            begin_s=seconds(begin_fs),
+            weight=repeated.weight,
+            begin_s=seconds(repeated.begin_fs),
+            compute_s=placed.compute_s,
             alone_s=self.alone_s[i],
             step_s=run.step_s(i) * factor,
             least_s=seconds(times.min()) * factor,
@@ -221,7 +229,9 @@ class SideBySide:
                 "steps are composed: a request is one body, but for those that meet requests of another job on a link, which "
                 "have every message; the step of a job is its estimate times how far these tasks are slowed down"
             )
-        if any(placed.job.weight != 1 for placed in self.placed):
+        if setting.share == INTENSITY:
+            told.append("weights follow from computation for each second of the busiest link: 64 for the most intense job")
+        if setting.share == INTENSITY or any(placed.job.weight != 1 for placed in self.placed):
             told.append("a message of weight w gets w shares of a full link, as weighted fair queues give them")
         if setting.shift == CIRCLE:
             told.append("jobs begin later by the turn of their steps on a common circle; nothing holds them there afterwards")
@@ -281,6 +291,11 @@ def _is_composed(request: JobsRequest, placed: Sequence[PlacedJob]) -> bool:
     alone = [job.alone.report.step_time_fs for job in placed]
     steps = [ceil((request.steps + 3) * max(alone) / max(own, 1)) for own in alone]
     return sum(n * job.messages.graph.n_tasks for n, job in zip(steps, placed, strict=True)) > _FEW_TASKS
+
+
+def computing_share(jobs: Sequence[JobBeside]) -> float:
+    """Return the share of the time for which the NPUs of all jobs compute."""
+    return sum(job.ranks * job.compute_s / job.step_s for job in jobs if job.step_s) / sum(job.ranks for job in jobs)
 
 
 def npu_ranges(npus: I64) -> str:

@@ -20,7 +20,7 @@ from launch.front import inputs
 from launch.front.steps.replays import named_trace
 from launch.front.steps.timed_steps import TraceTiming, usual_device
 
-SETTINGS = ("steps", "time", "placement", "shift")
+SETTINGS = ("steps", "time", "placement", "shift", "share")
 _COMMON = ("name", "npus", "start", "weight", "algorithm", "stack")
 # The key that says what a job does, with the other keys of such a job: those that it needs, and those that it may have.
 _KINDS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {

@@ -8,7 +8,7 @@ from typing import Any
 
 from emu.errors import must_be
 from emu.fabric.packet_fabric import engine_choice
-from emu.study.jobs.jobs_request import JobsRequest, JobsSetting
+from emu.study.jobs.jobs_request import INTENSITY, JobsRequest, JobsSetting
 from emu.study.jobs.jobs_row import JobsRow
 from emu.study.jobs.side_by_side import RunSideBySide, place_side_by_side
 from emu.topology.topology import Topology
@@ -63,6 +63,7 @@ def jobs(
     topology: Topologies,
     placement: Words = (),
     shift: Words = (),
+    share: Words = (),
     steps: int | None = None,
     fabric: str = "fluid",
     network: str = "",
@@ -76,6 +77,8 @@ def jobs(
             as `spread:unit=2`; or several. Empty: that of the file, or packed.
         shift: Later starts of jobs: `none`, or `circle`, by which jobs that share links send in turn; or several. Empty: that
             of the file, or none.
+        share: How jobs share a full link: by their `weights`, evenly (`fair`), or by weights that follow from their `intensity`
+            (computation for each second of the busiest link); or several. Empty: that of the file, or weights.
         steps: The steady steps that each job is to have; None: those of the file, or 20.
         fabric: The engine of the times: `fluid`, or packets, such as `packets:cell=8KiB`; the settings are cell, seed, events.
         network: The network of packets, such as `roce:route=in-turn`: roce, ultra-ethernet, infiniband, nvlink, ub or tcp, with
@@ -92,13 +95,13 @@ def jobs(
         raise must_be("jobs", "steps", "a whole number of 1 or more", wanted)
     request = JobsRequest(found, wanted, settings.get("time", "auto"), engine.packets)
     request.check()
-    placements, shifts = (
-        several(given) or several(settings.get(name, usual))
-        for name, given, usual in (("placement", placement, "packed"), ("shift", shift, "none"))
-    )
-    asked = [JobsSetting(*each) for each in product(placements, shifts)]
+    usual = (("placement", placement, "packed"), ("shift", shift, "none"), ("share", share, "weights"))
+    words = (several(given) or several(settings.get(name, word)) for name, given, word in usual)
+    asked = [JobsSetting(*each) for each in product(*words)]
     for each in asked:
         each.check()
+        if engine.packets is not None and each.share == INTENSITY:
+            raise must_be("jobs", "--share", "weights or fair where --fabric is packets", each.share, "packets have no weights")
     machines = topologies_of(topology)
     engine.check_on(machines)
     count = len(machines) * len(asked)
@@ -118,4 +121,5 @@ def _runs(request: JobsRequest, machines: list[Topology], asked: list[JobsSettin
 def _line(made: RunSideBySide) -> str:
     """Return what is known of a setting as a line of progress."""
     row = made.row
-    return f"{row.topology}, placement {row.placement}, shift {row.shift}: steps take {row.slow_down:.3f} times as long"
+    setting = f"placement {row.placement}, shift {row.shift}, share {row.share}"
+    return f"{row.topology}, {setting}: steps take {row.slow_down:.3f} times as long"

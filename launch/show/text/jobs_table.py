@@ -31,7 +31,8 @@ def setting_name(row: JobsRow, rows: Sequence[JobsRow]) -> str:
     """Return what tells a setting from the others, such as `spread, shift circle`."""
     where = f"{row.topology}, " if len({each.topology for each in rows}) > 1 else ""
     shift = f", shift {row.shift}" if len({each.shift for each in rows}) > 1 else ""
-    return f"{where}{row.placement}{shift}"
+    share = f", share {row.share}" if len({each.share for each in rows}) > 1 else ""
+    return f"{where}{row.placement}{shift}{share}"
 
 
 def setting_columns() -> list[Column[JobsRow]]:
@@ -40,9 +41,11 @@ def setting_columns() -> list[Column[JobsRow]]:
         Column("topology", lambda row: row.topology),
         Column("placement", lambda row: row.placement),
         Column("shift", lambda row: row.shift),
+        Column("share", lambda row: row.share),
         figures("slow-down", lambda row: row.slow_down, _times),
         figures("worst job", lambda row: row.worst, _times),
         figures("mean step", _mean_step_s, format_time),
+        figures("computing", lambda row: 100 * row.computing, lambda share: f"{share:.1f}", "(%)"),
         figures("fairness", lambda row: row.fairness, _times),
         figures("busiest link", lambda row: 100 * row.busiest, lambda share: f"{share:.1f}", "(%)"),
         Column("engine", lambda row: row.engine),
@@ -61,6 +64,7 @@ def job_columns() -> list[Column[JobBeside]]:
         Column("work", lambda job: job.work),
         figures("ranks", lambda job: job.ranks),
         Column("NPUs", lambda job: _short(job.npus)),
+        figures("weight", lambda job: job.weight),
         figures("begins", lambda job: job.begin_s, format_time),
         figures("step alone", lambda job: job.alone_s, format_time),
         figures("beside", lambda job: job.step_s, format_time),
@@ -92,6 +96,7 @@ def jobs_facts(row: JobsRow) -> list[Fact]:
     return [
         Fact("slow-down", f"{row.slow_down:.3f} in the mean, {row.worst:.3f} of the worst job; {steps} steady steps or more"),
         Fact("fairness", f"{row.fairness:.4f} (Jain's index of the speeds that jobs keep; 1: all keep the same)"),
+        Fact("computing", f"{100 * row.computing:.1f} % of the time of all NPUs of the jobs"),
         Fact("busiest link", f"{row.busiest_link}, busy {100 * row.busiest:.1f} % of the time"),
     ]
 
@@ -99,9 +104,8 @@ def jobs_facts(row: JobsRow) -> list[Fact]:
 def jobs_title(row: JobsRow) -> str:
     """Return what runs where, in words."""
     many = f"{len(row.jobs)} jobs" if len(row.jobs) > 1 else "1 job"
-    return (
-        f"{many} on {row.topology}, placement {row.placement}, shift {row.shift}, timed by {row.engine} ({row.tasks:,} tasks)"
-    )
+    setting = f"placement {row.placement}, shift {row.shift}, share {row.share}"
+    return f"{many} on {row.topology}, {setting}, timed by {row.engine} ({row.tasks:,} tasks)"
 
 
 def _in_setting(row: JobsRow) -> list[str]:

@@ -50,6 +50,7 @@ def test_two_rings_on_the_same_links_by_hand():
     assert row.pairs == ((1.0, 1.75), (1.75, 1.0))
     assert (row.fairness, row.slow_down, row.worst) == (1.0, 1.75, 1.75)
     assert row.busiest == pytest.approx(12 / 14, rel=1e-12)
+    assert row.computing == pytest.approx(2 / 14, rel=1e-12)
 
 
 @pytest.mark.parametrize(("pause_ms", "taken_ms"), [(2, 12), (6, 12), (9, 15)])
@@ -68,6 +69,18 @@ def test_weights_share_a_full_link_in_proportion():
     row = run(jobs, steps=6).row
     assert [job.step_s for job in row.jobs] == pytest.approx([0.006 * 4 / 3, 0.006 * 4], rel=1e-6)
     assert row.fairness == pytest.approx((0.75 + 0.25) ** 2 / (2 * (0.75**2 + 0.25**2)), rel=1e-6)
+
+
+def test_the_most_intense_job_gets_the_largest_weight():
+    """All send for 6 ms of a link; the longer one computes, the more of the fabric's time is worth to it (Crux)."""
+    jobs = [loop(name, BETWEEN[0], pause_ms) for name, pause_ms in (("short", 1), ("long", 8))]
+    jobs[1] = replace(jobs[1], npus=BETWEEN[1])
+    fair, intense = (run(jobs, steps=8, setting=JobsSetting(share=share)).row for share in ("fair", "intensity"))
+    assert [[job.weight for job in row.jobs] for row in (fair, intense)] == [[1, 1], [1, 64]]
+    assert [job.compute_s for job in fair.jobs] == [0.001, 0.008]
+    assert intense.jobs[1].slow_down < 1.02 < fair.jobs[1].slow_down
+    assert intense.computing > fair.computing + 0.01
+    assert intense.fairness < fair.fairness
 
 
 def test_a_job_alone_takes_its_estimate():
