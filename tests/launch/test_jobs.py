@@ -56,7 +56,7 @@ def test_the_report_tells_who_slows_whom_over_which_links(emu):
     said = emu("jobs", "two.toml", *LINE)
     assert said.code == 0
     for line in (
-        "even  all_reduce of 3.815 MiB every 2 ms      4  0,2,4,6       1     0 s        8 ms   14 ms  14 ms to 14 ms      1.75",
+        "even  all_reduce of 3.815 MiB every 2 ms      4  0,2,4,6       1     0 s        8 ms   14 ms  14 ms to 14 ms",
         "slow-down       1.750 in the mean, 1.750 of the worst job",
         "odd        1.750  1.000",
         "even with odd: 8 links, longest on NPU 0 to NPU 1, both send for 12 ms a step; busy 85.7 %",

@@ -10,6 +10,7 @@ from emu.fabric.packet_fabric import packet_fabric
 from emu.model.plan.plan_text import parse_plan
 from emu.study.jobs.job import Job, TrainingWork, loop_work
 from emu.study.jobs.jobs_request import JobsRequest, JobsSetting
+from emu.study.jobs.placed_job import place_job
 from emu.study.jobs.side_by_side import RunSideBySide, npu_ranges, place_side_by_side
 from emu.study.training.estimate import EstimateRequest, estimate
 from emu.topology.catalogue import build_topology
@@ -145,10 +146,18 @@ def test_composed_steps_slow_one_another_as_whole_ones_do(placement, where):
         assert other.step_s == pytest.approx(one.step_s, rel=0.03)
 
 
-def test_a_job_that_is_too_large_is_refused_or_composed():
+def test_two_jobs_of_one_name_are_refused():
     request = JobsRequest((loop("a"), loop("a")))
     with pytest.raises(InputError, match="jobs: name must be another for each job, got 'a'"):
         request.check()
+
+
+def test_ranks_are_on_the_npus_of_their_job_in_the_order_that_is_named():
+    topology = build_topology("ub-mesh:board")
+    for work in (loop("a").work, training("tp=2,dp=2,microbatch=1", 2)):
+        placed = place_job(Job("a", work, (3, 1, 0, 2)), topology, np.array([3, 1, 0, 2]))
+        assert placed.step.whole is not None
+        assert placed.step.whole.placement.tolist() == placed.step.npus.tolist() == placed.npus.tolist() == [3, 1, 0, 2]
 
 
 def test_npus_are_told_as_ranges():
