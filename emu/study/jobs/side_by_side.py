@@ -5,7 +5,7 @@ J jobs, L links.
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations, repeat
 from math import ceil
@@ -134,14 +134,19 @@ class SideBySide:
         return found
 
     def in_setting(self, setting: JobsSetting) -> RunSideBySide:
-        """Return all jobs side by side with the shifts of a setting; errors as in `run_steady`."""
+        """Return all jobs side by side in a setting; errors as in `run_steady`."""
         began, every = time.perf_counter(), self.repeated(setting)
         pairs = self.pairs(every)
         run = self.run(range(len(every)), every, (1 + (pairs - 1).sum(axis=1)).tolist())
-        jobs = self._jobs(run, pairs, every)
+        row = self._row(setting, run, self._jobs(run, pairs, every), pairs)
+        times = times_of_jobs(run, [job.name for job in row.jobs], self.common_links)
+        return RunSideBySide(replace(row, wall_s=time.perf_counter() - began), times)
+
+    def _row(self, setting: JobsSetting, run: SteadyRun, jobs: tuple[JobBeside, ...], pairs: F64) -> JobsRow:
+        """Return the figures of a setting; `jobs` are those of each job, `pairs` is the result of `pairs`."""
         busy = busy_by_job(self.link_s, [job.step_s for job in jobs]).sum(axis=0)
         slower, most = np.array([job.slow_down for job in jobs]), int(busy.argmax())
-        row = JobsRow(
+        return JobsRow(
             topology=self.topology.name,
             placement=setting.placement,
             shift=setting.shift,
@@ -156,10 +161,9 @@ class SideBySide:
             busiest_link=" to ".join(self._ends(most)),
             busiest=float(busy[most]),
             tasks=run.shared.graph.n_tasks,
-            wall_s=time.perf_counter() - began,
+            wall_s=0.0,
             assumptions=self._assumptions(setting),
         )
-        return RunSideBySide(row, times_of_jobs(run, [job.name for job in jobs], self.common_links))
 
     def _jobs(self, run: SteadyRun, pairs: F64, every: Sequence[RepeatedJob]) -> tuple[JobBeside, ...]:
         """Return the figures of each job in a run; `pairs` is the result of `pairs`, `every` of `repeated`."""

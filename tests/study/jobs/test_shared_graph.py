@@ -32,7 +32,7 @@ def test_the_next_step_waits_until_every_message_has_arrived():
 
 
 def test_messages_share_a_link_by_their_weights():
-    """Of 1 GB/s a message of weight 2 gets two thirds; the other has all once it has left."""
+    """A message of weight 2 gets two thirds of 1 GB/s; the other has all once it has left."""
     tasks = StepTasks(message_and_more(3_000, 0), None)
     shared = shared_graph([RepeatedJob(tasks, 1, 0, 2), RepeatedJob(tasks, 1, 0, 1)])
     ends = [of.end_fs.tolist() for of in shared.steps(run_graph(shared.graph))]
