@@ -71,19 +71,13 @@ class PlacedJob:
         """The seconds of a step for which a rank computes, in the mean of all ranks."""
         return self.alone.mean_over_ranks().compute_s
 
-    @property
-    def intensity(self) -> float:
-        """The seconds of computation of all ranks for each second for which the step keeps its busiest link busy.
+    def link_s(self, *, is_composed: bool) -> F64:
+        """Return [L] the seconds for which one step keeps each link busy at its full rate.
 
-        Source: Cao et al., Crux (SIGCOMM 2024), definition 2, with seconds in place of FLOPs; infinite without messages.
+        Args:
+            is_composed: Whether they follow from the requests of the composed step; else from all messages.
         """
-        busiest_s = float(self.link_s.max(initial=0.0))
-        return self.compute_s * len(self.npus) / busiest_s if busiest_s else inf
-
-    @cached_property
-    def link_s(self) -> F64:
-        """[L] the seconds for which one step keeps each link busy at its full rate."""
-        if not self.is_whole:
+        if is_composed:
             return busy_s(self.step.isolated, self.step.asked.counts, len(self.topology.links))
         return busy_links_s(self.messages.graph)
 
@@ -94,11 +88,20 @@ def busy_links_s(graph: Graph) -> F64:
     return np.asarray(carried / graph.capacity_Bps, np.float64)
 
 
-def intensity_weights(jobs: Sequence[PlacedJob]) -> list[int]:
-    """Return the weight of each job by its intensity: 64 for the most intense, 1 for the least, even powers of 2 between."""
-    order = sorted(range(len(jobs)), key=lambda i: (-jobs[i].intensity, i))
-    steps = max(1, len(jobs) - 1)
-    return [2 ** round(MOST_POWER * (1 - order.index(i) / steps)) for i in range(len(jobs))]
+def intensity_weights(jobs: Sequence[PlacedJob], link_s: Sequence[F64]) -> list[int]:
+    """Return the weight of each job by its intensity: 64 for the most intense, 1 for the least, powers of 2 between.
+
+    The intensity of a job is the seconds of computation of all its ranks for each second for which its step keeps its busiest
+    link busy. Source: Cao et al., Crux (SIGCOMM 2024), definition 2, with seconds in place of FLOPs.
+
+    Args:
+        jobs: The jobs.
+        link_s: Of each job [L] the seconds for which one step keeps each link busy.
+    """
+    busiest_s = [float(own.max(initial=0.0)) for own in link_s]
+    found = [job.compute_s * len(job.npus) / s if s else inf for job, s in zip(jobs, busiest_s, strict=True)]
+    order = sorted(range(len(jobs)), key=lambda i: (-found[i], i))
+    return [2 ** round(MOST_POWER * (1 - order.index(i) / max(1, len(jobs) - 1))) for i in range(len(jobs))]
 
 
 def placed_on(topology: Topology, npus: I64) -> Topology:

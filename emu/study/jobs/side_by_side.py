@@ -27,6 +27,7 @@ from emu.study.jobs.shared_graph import RepeatedJob, shared_graph
 from emu.study.jobs.shifts import StepProfile, shifts_of
 from emu.study.jobs.steady import Fabric, SteadyRun, jain_index, run_steady
 from emu.topology.topology import Topology
+from emu.trace.replay.replay import SizeError
 from emu.units import seconds
 
 SLOWED = 1e-3  # a job that is slowed down by less is not slowed down
@@ -90,7 +91,7 @@ class SideBySide:
     @cached_property
     def link_s(self) -> list[F64]:
         """The seconds for which one step of each job keeps each link busy at its full rate, each [L]."""
-        return [job.link_s for job in self.placed]
+        return [job.link_s(is_composed=self.is_composed) for job in self.placed]
 
     def begins_fs(self, shift: str) -> list[int]:
         """Return the ticks at which each job begins, with the shifts of a setting."""
@@ -104,7 +105,7 @@ class SideBySide:
         """Return each job as it is repeated in a setting: when it begins, and its weight."""
         begins, weights = self.begins_fs(setting.shift), [placed.job.weight for placed in self.placed]
         if setting.share != WEIGHTS:
-            weights = intensity_weights(self.placed) if setting.share == INTENSITY else [1] * len(weights)
+            weights = intensity_weights(self.placed, self.link_s) if setting.share == INTENSITY else [1] * len(weights)
         return [RepeatedJob(*of) for of in zip(self.tasks, repeat(1), begins, weights)]
 
     def run(self, jobs: Sequence[int], every: Sequence[RepeatedJob], slower: Sequence[float]) -> SteadyRun:
@@ -294,7 +295,10 @@ def _is_composed(request: JobsRequest, placed: Sequence[PlacedJob]) -> bool:
         return False
     alone = [job.alone.report.step_time_fs for job in placed]
     steps = [ceil((request.steps + 3) * max(alone) / max(own, 1)) for own in alone]
-    return sum(n * job.messages.graph.n_tasks for n, job in zip(steps, placed, strict=True)) > _FEW_TASKS
+    try:
+        return sum(n * job.messages.graph.n_tasks for n, job in zip(steps, placed, strict=True)) > _FEW_TASKS
+    except SizeError:  # a symmetry made the step of one job small
+        return True
 
 
 def computing_share(jobs: Sequence[JobBeside]) -> float:
