@@ -72,6 +72,16 @@ def test_weights_share_a_full_link_in_proportion():
     assert row.fairness == pytest.approx((0.75 + 0.25) ** 2 / (2 * (0.75**2 + 0.25**2)), rel=1e-6)
 
 
+def test_a_row_of_the_matrix_is_the_job_that_is_slowed_down():
+    """Without pauses a job of weight 8 leaves one of weight 1 a ninth of each link, and another of weight 1 leaves it half."""
+    jobs = [
+        loop(name, tuple(range(i, 12, 3)), 0, weight=weight) for i, (name, weight) in enumerate((("a", 8), ("b", 1), ("c", 1)))
+    ]
+    row = run(jobs, "ring:n=12,bandwidth=1GB/s,latency=0ns", steps=3).row
+    assert np.array(row.pairs) == pytest.approx(np.array([[1, 9 / 8, 9 / 8], [9, 1, 2], [9, 2, 1]]), rel=1e-3)
+    assert [job.waits_for for job in row.jobs] == ["b", "a", "a"]
+
+
 def test_the_most_intense_job_gets_the_largest_weight():
     """All send for 6 ms of a link; the longer one computes, the more of the fabric's time is worth to it (Crux)."""
     jobs = [loop(name, BETWEEN[0], pause_ms) for name, pause_ms in (("short", 1), ("long", 8))]
