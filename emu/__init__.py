@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from launch.front.network_costs import cost as cost
     from launch.front.proofs import verify as verify
     from launch.front.publications import repro as repro
+    from launch.front.sharing.shared_jobs import jobs as jobs
     from launch.front.steps.estimates import estimate as estimate
     from launch.front.steps.outages import outage as outage
     from launch.front.steps.replays import compare as compare
@@ -87,6 +88,7 @@ _HOME = {
     "faults": "launch.front.machine_faults",
     "find_device": "launch.data.devices",
     "find_model": "launch.front.inputs",
+    "jobs": "launch.front.sharing.shared_jobs",
     "list_collectives": "launch.front.listings",
     "list_devices": "launch.front.listings",
     "list_models": "launch.front.listings",

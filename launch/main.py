@@ -35,6 +35,7 @@ COMMANDS = {
     "estimate": "Estimate how long a training step takes at full size, without running it.",
     "repro": "Compute figures that papers and vendors published, and compare them with the printed values.",
     "plan": "Find the plan that trains a model fastest, and say why the next plans are slower.",
+    "jobs": "Run jobs side by side on one fabric: how far do they slow one another down?",
     "outage": "Compute a job's throughput over time while parts of the machine fail and come back.",
     "faults": "Compute what faults leave of a machine: waste, the largest job, goodput.",
     "queue": "Simulate a queue of jobs on a machine over weeks: waiting, use, goodput, lost time.",

@@ -76,6 +76,12 @@ def one_figure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publications, "PAPERS", dict.fromkeys(PAPERS, lambda _: drawn))
 
 
+def jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make a file of two jobs."""
+    loop = 'operation = "all_reduce"\nalgorithm = "ring"\nsize = "1KiB"\nranks = 2\n'
+    Path("jobs.toml").write_text("".join(f'[[job]]\nname = "{name}"\n{loop}' for name in "ab"))
+
+
 @dataclass(frozen=True)
 class Case:
     """A command that ends in no time, and what it writes."""
@@ -124,6 +130,7 @@ CASES = (
     case("plan", (*PLAN, "--sweep", "seq=16,32"), "--out", "--png", "--html"),
     case("faults", ("--topology", "nvl:72", "--tp", "32"), "--png", "--html"),
     case("outage", (*STEP, "--fault", "link 0-4 from 1s to 2s", "--until", "3s", "--restart", "500ms"), "--png", "--html"),
+    case("jobs", ("jobs.toml", *SWITCH, "--steps", "1"), "--png", "--timeline", prepare=jobs),
     case("cost", ("--topology", "nvl:72")),
     case("compare", ("step.trace", "step.trace"), prepare=trace),
     *(case(f"list {what}", ()) for what in ("collectives", "topologies", "models", "devices")),

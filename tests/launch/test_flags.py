@@ -122,6 +122,8 @@ FLAGS = {
         "--checkpoint-every",
         "--restart",
     },
+    # Settings are compared in one table: placement, shifts and shares are words; the file has all else.
+    "jobs": {"--topology", "--placement", "--shift", "--share", "--steps", "--png"} | ENGINE | TIMELINE,
     "cost": {"--topology", "--prices", "--across", "--years", "--kwh"}
     | {
         "--all-to-all",  # dollars for each GB/s of the traffic that experts make
