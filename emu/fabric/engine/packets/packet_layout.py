@@ -18,7 +18,7 @@ from emu.fabric.engine.state_layout import Columns
 NONE = -1
 MARKED, ASKS = 1, 2  # flags of packets: a queue was long; the sender can send no more before an acknowledgement
 DATA, ACK, TRIMMED, NACK = range(4)  # kinds of packets; of one that is trimmed only the header is left
-SENT, CAME, PAUSE, RESUME, CREDIT, PASS = range(6)  # kinds of events: a link, a link, a queue, a queue, a credit, a packet
+SENT, CAME, PAUSE, RESUME, CREDIT, PASS = range(6)  # kinds of events: a link, a link, a frame, a queue, a credit, a packet
 WAITING, READY, SENDING, OVER = range(4)  # how far a task is
 HASH, IN_TURN, RANDOM, ADAPTIVE, LEAST = range(5)  # how a packet chooses between links; LEAST: its message did
 LOSSY, PAUSES, CREDITS = range(3)  # what keeps a queue from overflowing
@@ -91,7 +91,7 @@ QUEUE = np.dtype(
         ("most", "i8"),  # bytes that were in the queue at any time since the last sample
         ("paused_since", "i8"),
         ("paused_for", "i8"),
-        ("blocker", "i4"),  # the queue that the packet went to for which the last pause was asked
+        ("blocker", "i4"),  # the queue that the packet went to for which the last pause that came was asked
     ],
     align=True,
 )

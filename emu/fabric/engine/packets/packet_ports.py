@@ -214,8 +214,9 @@ def hold(e: PacketEngine, ingress: int, to: int, n_bytes: int, now: int) -> None
     k = e.queues[ingress]
     k.held += n_bytes
     if e.rules.lossless == PAUSES and k.held > e.rules.pause_above and k.pauses == 0:
-        k.pauses, k.blocker = 1, to
-        add_event(e, now + e.ports[ingress // e.rules.n_lanes].latency, PAUSE, ingress)
+        k.pauses, p = 1, take_packet(e)
+        e.packets[p].ingress, e.packets[p].state = ingress, to
+        add_event(e, now + e.ports[ingress // e.rules.n_lanes].latency, PAUSE, p)
 
 
 @compiled
@@ -248,9 +249,11 @@ def get_credit(e: PacketEngine, p: int) -> int:
 
 
 @compiled
-def pause(e: PacketEngine, q: int, now: int) -> None:
-    """Pause queue `q` from `now` on."""
-    e.queues[q].is_paused, e.queues[q].paused_since = 1, now
+def pause(e: PacketEngine, p: int, now: int) -> None:
+    """Pause a queue from `now` on, as frame `p` asks, which names the queue and the one that caused the pause."""
+    k = e.queues[e.packets[p].ingress]
+    k.is_paused, k.paused_since, k.blocker = 1, now, e.packets[p].state
+    free_packet(e, p)
 
 
 @compiled
