@@ -1,9 +1,9 @@
 """The packet engine against htsim: `python -m benchmarks.queues FOLDER [TRANSPORT ...] [--starts N] [--cell BYTES]`.
 
 FOLDER has tables of runs of htsim (`reference.py`). Each case is run with exact starts, as htsim's, and with 8 perturbed ones
-(`--starts`), which are later by up to the time of a packet. A line has the model divided by htsim's value: with exact starts, the
-mean over perturbed ones, and their range, and whether htsim's last flow lies inside it; then come the means over cases and how far
-the worst is off. Exit code 1 if one lies outside its bound.
+(`--starts`), which are later by up to the time of a packet. A line has the model divided by htsim's value: with exact starts,
+the mean over perturbed ones, and their range, and whether htsim's last flow lies inside it. Then come the means over cases and
+how far the worst is off. Exit code 1 if one lies outside its bound.
 """
 
 import sys

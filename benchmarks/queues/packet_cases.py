@@ -21,6 +21,7 @@ NETWORKS = {
     "roce+ar": network_of("roce", route="adaptive"),
     "uec": network_of("ultra-ethernet"),
     "uec+ecmp": network_of("ultra-ethernet", route="hash"),
+    "roce+dcqcn": network_of("roce", congestion="dcqcn"),
     "dctcp+ecmp": network_of("ultra-ethernet", route="hash", congestion="dctcp"),
 }
 

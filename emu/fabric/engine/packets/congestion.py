@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.compiled.function import Numbers, compiled
+from emu.fabric.engine.packets.rate_control import Pacing
 
-FREE_FLOW, NSCC, DCTCP, WINDOW = range(4)  # kinds of congestion control
+FREE_FLOW, NSCC, DCTCP, WINDOW, DCQCN = range(5)  # kinds of congestion control; DCQCN is in `rate_control`
 FLOW = np.dtype(
     [
         ("window", "f8"),
@@ -61,8 +62,9 @@ class Control(NamedTuple):
 class Senders(NamedTuple):
     """The congestion windows of all senders, and the settings of their congestion control."""
 
-    flows: FLOWS  # [V]; one where there is no congestion control
+    flows: FLOWS  # [V]; one where senders have no window
     control: Control
+    pacing: Pacing
 
 
 SHRINK, SMOOTH, CHANGE_AFTER, LOOK_SHARE, LOOKS = 0.8, 0.0125, 8, 8, 4.0
@@ -206,6 +208,12 @@ def lost_bytes(s: Senders, v: int, lost: int, now: int) -> None:
 
 
 @compiled
+def has_windows(s: Senders) -> bool:
+    """Return whether senders have windows."""
+    return bool(s.control.kind not in (FREE_FLOW, DCQCN))
+
+
+@compiled
 def may_send(s: Senders, v: int, n_bytes: int) -> bool:
-    """Return whether the window of flow `v` has room for `n_bytes` more bytes."""
-    return bool(s.control.kind == FREE_FLOW or s.flows[v].window >= s.flows[v].in_flight + n_bytes)
+    """Return whether the window of flow `v` has room for `n_bytes` more bytes; without windows there always is."""
+    return bool(not has_windows(s) or s.flows[v].window >= s.flows[v].in_flight + n_bytes)

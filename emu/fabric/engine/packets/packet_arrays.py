@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from emu.arrays import I32, I64, column
 from emu.errors import must_be
-from emu.fabric.engine.packets.congestion import DCTCP, FLOW, FREE_FLOW, NSCC, WINDOW, Control, Senders
+from emu.fabric.engine.packets.congestion import DCQCN, DCTCP, FLOW, FREE_FLOW, NSCC, WINDOW, Control, Senders
 from emu.fabric.engine.packets.packet_layout import (
     ADAPTIVE,
     CREDITS,
@@ -41,6 +41,7 @@ from emu.fabric.engine.packets.packet_layout import (
     Rules,
 )
 from emu.fabric.engine.packets.packet_network import ONE_PATH, PacketNetwork
+from emu.fabric.engine.packets.rate_control import PACE, Pacing
 from emu.fabric.engine.packets.ways import Ways
 from emu.fabric.engine.solver.event_loop import successors
 from emu.fabric.engine.state_layout import TASK, align_records, columns
@@ -48,8 +49,8 @@ from emu.fabric.graph import Graph, TaskError
 from emu.topology.topology import Topology
 from emu.units import MAX_TICKS, TICKS_PER_S
 
-_LOSSLESS = {"none": LOSSY, "pause": PAUSES, "credits": CREDITS, "trim": LOSSY}
-_CONGESTION = {"none": FREE_FLOW, "nscc": NSCC, "dctcp": DCTCP, "window": WINDOW}
+_LOSSLESS = {"none": LOSSY, "pause": PAUSES, "credits": CREDITS, "trim": LOSSY, "drop": LOSSY}
+_CONGESTION = {"none": FREE_FLOW, "nscc": NSCC, "dctcp": DCTCP, "window": WINDOW, "dcqcn": DCQCN}
 _CHOICE = {"hash": HASH, "in-turn": IN_TURN, "random": RANDOM, "adaptive": ADAPTIVE, "least-loaded": LEAST}
 _REFERENCE_FS = 12 * 10**9  # round trip and link of which NSCC's constants are: 12 us, 100 Gb/s
 _REFERENCE_BYTES = 150_000
@@ -60,7 +61,7 @@ LOGGED_PAUSES = 2**14  # pauses in the log
 _FIRST_SAMPLE_FS = 10**8  # 100 ns; doubled when there is no room for more
 
 
-def _rules(network: PacketNetwork, n_lanes: int, round_trip_bytes: float) -> Rules:
+def _rules(network: PacketNetwork, n_lanes: int, round_trip_bytes: float, sleepers: int) -> Rules:
     """Return the settings of a network in the form that the compiled code needs."""
     return Rules(
         n_lanes=n_lanes,
@@ -72,6 +73,13 @@ def _rules(network: PacketNetwork, n_lanes: int, round_trip_bytes: float) -> Rul
         switch=network.switch_fs,
         packets_per_ack=network.packets_per_ack,
         trims=int(network.lossless == "trim"),
+        drops=int(network.lossless == "drop"),
+        goes_back=int(network.recovery == "go-back-n"),
+        timeout=network.timeout_fs,
+        reorder=network.reorder_packets,
+        queues_all=int(network.host_queue == "fifo"),
+        burst=1 + int(_largest_window(network, round_trip_bytes)) // network.unit_bytes if network.host_queue == "fifo" else 0,
+        sleepers=sleepers,
         controls_first=int(network.controls_first),
         acks_in_order=int(network.acks == "in-order"),
         ack=network.ack_bytes,
@@ -84,6 +92,11 @@ def _rules(network: PacketNetwork, n_lanes: int, round_trip_bytes: float) -> Rul
     )
 
 
+def _sleepers(graph: Graph, network: PacketNetwork) -> int:
+    """Return the number of senders that may have an event that wakes them, at most."""
+    return graph.n_tasks * ((network.congestion == "dcqcn") + (network.lossless == "drop"))
+
+
 def lay_out(graph: Graph, topology: Topology, network: PacketNetwork, seed: int, ways: Ways) -> PacketEngine:
     """Return the arrays of a run before its first event.
 
@@ -91,7 +104,7 @@ def lay_out(graph: Graph, topology: Topology, network: PacketNetwork, seed: int,
         InputError: Packets are trimmed, and a queue has no room for one; or a message takes less than its links do.
     """
     control = control_of(graph, topology, network)
-    rules = _rules(network, ways.n_lanes, control.period * control.bytes_per_fs)
+    rules = _rules(network, ways.n_lanes, control.period * control.bytes_per_fs, _sleepers(graph, network))
     if len(graph.hop_link):
         _check_trimming(rules)
     return PacketEngine(
@@ -101,7 +114,11 @@ def lay_out(graph: Graph, topology: Topology, network: PacketNetwork, seed: int,
         tasks=_tasks(graph, ways, has_acks=network.acks != "none"),
         graph=columns(graph),
         rules=rules,
-        senders=Senders(_flows(control, graph.n_tasks), control),
+        senders=Senders(
+            _flows(control, graph.n_tasks, _largest_window(network, control.period * control.bytes_per_fs)),
+            control,
+            Pacing(_paces(control, graph.n_tasks), control.bytes_per_fs),
+        ),
         ways=ways._replace(step=ways.step.copy()),  # messages that choose paths write them here
         extra=_extra(graph, topology),
         **_choices(topology, ways),
@@ -110,7 +127,7 @@ def lay_out(graph: Graph, topology: Topology, network: PacketNetwork, seed: int,
         **_windows(graph, network),
         **_entries(graph, ways),
         **_starts(graph.n_tasks),
-        **_wheel(graph.n_links),
+        **_wheel(graph.n_links, 2 * rules.sleepers),
         **_logs(graph.n_links * ways.n_lanes),
         scalars=_registers(seed, graph, topology, network),
     )
@@ -174,9 +191,9 @@ def n_buckets(n_links: int) -> int:
     return int(max(1024, 1 << (8 * n_links - 1).bit_length()))
 
 
-def _wheel(n_links: int) -> dict[str, Any]:
-    """Return the wheel of events, empty, with about four buckets for each event of a link."""
-    buckets, n_events = n_buckets(n_links), 2 * n_links + _ROOM
+def _wheel(n_links: int, sleepers: int) -> dict[str, Any]:
+    """Return the wheel of events, empty, with about four buckets for each event of a link, and room for events of senders."""
+    buckets, n_events = n_buckets(n_links), 2 * n_links + _ROOM + sleepers
     return {
         "event_time": np.zeros(n_events, np.int64),
         "event_what": np.zeros(n_events, np.int64),
@@ -219,6 +236,7 @@ def control_of(graph: Graph, topology: Topology, network: PacketNetwork) -> Cont
     trips = 2 * latency + hops * (both_ways * TICKS_PER_S / fastest_Bps)
     trip, per_fs = float(trips.max(initial=1.0)), fastest_Bps / TICKS_PER_S
     scale, target = trip * per_fs / _REFERENCE_BYTES, _TARGET * trip
+    marks = _marks(network, trip * per_fs)
     return Control(
         kind=_CONGESTION[network.congestion],
         unit=network.unit_bytes,
@@ -231,17 +249,39 @@ def control_of(graph: Graph, topology: Topology, network: PacketNetwork) -> Cont
         slow=5 * network.unit_bytes * scale,
         constant=0.15 * network.unit_bytes * scale,
         fast=0.25 * scale,
-        mark_from=int(network.mark_from_round_trips * trip * per_fs) if network.mark_to_round_trips else MAX_TICKS,
-        mark_to=int(network.mark_to_round_trips * trip * per_fs) if network.mark_to_round_trips else MAX_TICKS,
+        mark_from=marks[0],
+        mark_to=marks[1],
     )
 
 
-def _flows(control: Control, n_tasks: int) -> NDArray[np.void]:
-    """Return [V] the congestion window of each task's sender, at its largest; one record if there is no congestion control."""
-    flows = align_records(1 if control.kind == FREE_FLOW else n_tasks, FLOW)
+def _largest_window(network: PacketNetwork, round_trip_bytes: float) -> float:
+    """Return the bytes of the window with which a sender begins."""
+    return network.window_bytes or network.window_round_trips * round_trip_bytes
+
+
+def _flows(control: Control, n_tasks: int, window: float) -> NDArray[np.void]:
+    """Return [V] the congestion window of each task's sender, at its largest; one record if senders have none."""
+    flows = align_records(1 if control.kind in (FREE_FLOW, DCQCN) else n_tasks, FLOW)
     flows["round_trip"] = control.period
-    flows["window"] = max(control.most_trips * control.period * control.bytes_per_fs, control.least)
+    flows["window"] = max(window, control.least)
     return flows
+
+
+def _paces(control: Control, n_tasks: int) -> NDArray[np.void]:
+    """Return [V] the rate of each task's sender, which is that of its link; one record if senders have none."""
+    paces = align_records(n_tasks if control.kind == DCQCN else 1, PACE)
+    paces["rate"] = paces["target"] = control.bytes_per_fs
+    paces["alpha"], paces["noticed"] = 1.0, NONE
+    return paces
+
+
+def _marks(network: PacketNetwork, round_trip_bytes: float) -> tuple[int, int]:
+    """Return the bytes of a queue from which packets may be marked, and from which all are."""
+    if network.mark_to_bytes and network.congestion != "none":
+        return network.mark_from_bytes, network.mark_to_bytes
+    if network.mark_to_round_trips:
+        return int(network.mark_from_round_trips * round_trip_bytes), int(network.mark_to_round_trips * round_trip_bytes)
+    return MAX_TICKS, MAX_TICKS
 
 
 def _latencies(graph: Graph, topology: Topology) -> I64:
@@ -254,7 +294,7 @@ def _registers(seed: int, graph: Graph, topology: Topology, network: PacketNetwo
     """Return the scalars of the engine, such as its counts, before its first event."""
     scalars = np.zeros(N_SCALARS, np.int64)
     scalars[FREE], scalars[N_FREE], scalars[TOO_LATE] = 0, _ROOM, NONE
-    scalars[FREE_EVENT], scalars[N_FREE_EVENTS] = 2 * graph.n_links, _ROOM
+    scalars[FREE_EVENT], scalars[N_FREE_EVENTS] = 2 * graph.n_links, _ROOM + 2 * _sleepers(graph, network)
     scalars[SHIFT] = _shift(graph, topology, network, n_buckets(graph.n_links))
     scalars[SEED] = np.random.default_rng(seed).integers(1, MAX_TICKS)
     scalars[SAMPLE_FS], scalars[NEXT_SAMPLE] = _FIRST_SAMPLE_FS, _FIRST_SAMPLE_FS
