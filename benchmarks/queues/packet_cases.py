@@ -21,7 +21,9 @@ NETWORKS = {
     "roce+ar": network_of("roce", route="adaptive"),
     "uec": network_of("ultra-ethernet"),
     "uec+ecmp": network_of("ultra-ethernet", route="hash"),
-    "roce+dcqcn": network_of("roce", congestion="dcqcn"),
+    "roce+dcqcn": network_of("roce", congestion="dcqcn", raise_bytes=10_000_000 * 4096),  # htsim counts packets as bytes
+    "roce+rr+gbn": network_of("roce", route="in-turn", recovery="go-back-n", reorder_packets=64),
+    "roce+ar+gbn": network_of("roce", route="adaptive", recovery="go-back-n", reorder_packets=64),
     "dctcp+ecmp": network_of("ultra-ethernet", route="hash", congestion="dctcp"),
 }
 

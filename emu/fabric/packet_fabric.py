@@ -98,7 +98,8 @@ def _loss_sentence(network: PacketNetwork) -> str:
     return f"{lost}; {control}"
 
 
-_SIZES = ("payload", "header", "ack", "queue", "pause_above", "resume_below", "credit", "window", "mark_from", "mark_to")
+_SIZES = ("payload", "header", "ack", "queue", "pause_above", "resume_below", "credit")
+_CONTROL_SIZES = ("window", "mark_from", "mark_to", "raise")
 _COUNTS = ("packets_per_ack", "lanes", "reorder_packets")
 _SHARES = ("window_round_trips", "queue_round_trips", "mark_from_round_trips", "mark_to_round_trips")
 _WORDS = ("forwarding", "acks", "lossless", "route", "congestion", "recovery", "host_queue")
@@ -202,7 +203,9 @@ def _network_settings(text: str) -> tuple[str, dict[str, Any]]:
     kind, variant, given = parse_call(text, "network")
     if variant:
         raise must_be("", "--network", "a kind and settings, such as roce:route=in-turn", text)
-    readers: dict[str, tuple[str, Callable[[str, str], Any]]] = {name: (f"{name}_bytes", parse_size) for name in _SIZES}
+    readers: dict[str, tuple[str, Callable[[str, str], Any]]] = {
+        name: (f"{name}_bytes", parse_size) for name in _SIZES + _CONTROL_SIZES
+    }
     readers |= {name: (name, _parse_count) for name in _COUNTS} | {name: (name, _parse_share) for name in _SHARES}
     readers |= {name: (name, lambda word, _: word) for name in _WORDS}
     readers |= {name: (f"{name}_fs", parse_time) for name in _TIMES}

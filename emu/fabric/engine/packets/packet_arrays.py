@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from emu.arrays import I32, I64, column
 from emu.errors import must_be
-from emu.fabric.engine.packets.congestion import DCQCN, DCTCP, FLOW, FREE_FLOW, NSCC, WINDOW, Control, Senders
+from emu.fabric.engine.packets.congestion import CUBIC, DCQCN, DCTCP, FLOW, FREE_FLOW, NSCC, WINDOW, Control, Senders
 from emu.fabric.engine.packets.packet_layout import (
     ADAPTIVE,
     CREDITS,
@@ -50,7 +50,7 @@ from emu.topology.topology import Topology
 from emu.units import MAX_TICKS, TICKS_PER_S
 
 _LOSSLESS = {"none": LOSSY, "pause": PAUSES, "credits": CREDITS, "trim": LOSSY, "drop": LOSSY}
-_CONGESTION = {"none": FREE_FLOW, "nscc": NSCC, "dctcp": DCTCP, "window": WINDOW, "dcqcn": DCQCN}
+_CONGESTION = {"none": FREE_FLOW, "nscc": NSCC, "dctcp": DCTCP, "window": WINDOW, "dcqcn": DCQCN, "cubic": CUBIC}
 _CHOICE = {"hash": HASH, "in-turn": IN_TURN, "random": RANDOM, "adaptive": ADAPTIVE, "least-loaded": LEAST}
 _REFERENCE_FS = 12 * 10**9  # round trip and link of which NSCC's constants are: 12 us, 100 Gb/s
 _REFERENCE_BYTES = 150_000
@@ -74,6 +74,7 @@ def _rules(network: PacketNetwork, n_lanes: int, round_trip_bytes: float, sleepe
         packets_per_ack=network.packets_per_ack,
         trims=int(network.lossless == "trim"),
         drops=int(network.lossless == "drop"),
+        has_timers=int(_has_timers(network)),
         goes_back=int(network.recovery == "go-back-n"),
         timeout=network.timeout_fs,
         reorder=network.reorder_packets,
@@ -92,9 +93,14 @@ def _rules(network: PacketNetwork, n_lanes: int, round_trip_bytes: float, sleepe
     )
 
 
+def _has_timers(network: PacketNetwork) -> bool:
+    """Return whether packets may be lost, so that senders must send again after a time."""
+    return network.lossless == "drop" or network.recovery == "go-back-n"
+
+
 def _sleepers(graph: Graph, network: PacketNetwork) -> int:
     """Return the number of senders that may have an event that wakes them, at most."""
-    return graph.n_tasks * ((network.congestion == "dcqcn") + (network.lossless == "drop"))
+    return graph.n_tasks * ((network.congestion == "dcqcn") + _has_timers(network))
 
 
 def lay_out(graph: Graph, topology: Topology, network: PacketNetwork, seed: int, ways: Ways) -> PacketEngine:
@@ -117,7 +123,7 @@ def lay_out(graph: Graph, topology: Topology, network: PacketNetwork, seed: int,
         senders=Senders(
             _flows(control, graph.n_tasks, _largest_window(network, control.period * control.bytes_per_fs)),
             control,
-            Pacing(_paces(control, graph.n_tasks), control.bytes_per_fs),
+            Pacing(_paces(control, graph.n_tasks), control.bytes_per_fs, network.raise_bytes),
         ),
         ways=ways._replace(step=ways.step.copy()),  # messages that choose paths write them here
         extra=_extra(graph, topology),
@@ -263,7 +269,7 @@ def _flows(control: Control, n_tasks: int, window: float) -> NDArray[np.void]:
     """Return [V] the congestion window of each task's sender, at its largest; one record if senders have none."""
     flows = align_records(1 if control.kind in (FREE_FLOW, DCQCN) else n_tasks, FLOW)
     flows["round_trip"] = control.period
-    flows["window"] = max(window, control.least)
+    flows["window"] = flows["largest"] = max(window, control.least)
     return flows
 
 

@@ -12,6 +12,7 @@ from emu.fabric.engine.packets.packet_layout import (
     MARKED,
     N_BEYOND,
     N_DISORDERED,
+    N_HOPS,
     N_RESENT,
     NACK,
     NONE,
@@ -183,12 +184,17 @@ def take_payload(e: PacketEngine, v: int, payload: int, number: int, flags: int,
 
 @compiled
 def time_out(e: PacketEngine, v: int, now: int) -> None:
-    """Send again what a message lost, if its sender has heard nothing for too long; else look again later."""
+    """Send again what a message lost, if its sender has heard nothing for too long; else look again later.
+
+    If no packet has moved since it last did, none ever will: ports wait for one another.
+    """
     t = e.tasks[v]
     if t.how_far == OVER:
         return
     if now - t.heard >= e.rules.timeout:
-        lost, t.lost, t.heard = t.lost, 0, now
+        if t.hops == e.scalars[N_HOPS]:
+            return
+        lost, t.lost, t.heard, t.hops = t.lost, 0, now, e.scalars[N_HOPS]
         if e.rules.goes_back:
             go_back(e, v, t.n_come)
         elif lost > 0:

@@ -118,7 +118,7 @@ SENT_TASK = np.dtype(  # of two cache lines the first is what each packet reads 
         ("lost_number", "i4"),  # the number of the last packet of these
         ("is_nacked", "i4"),  # whether the receiver has asked for all from the next packet on
         ("heard", "i8"),  # when it last sent a packet, or one came in order
-        ("unused", "i8", 1),
+        ("hops", "i8"),  # packet hops of all messages when its sender last waited too long
     ],
     align=True,
 )
@@ -155,6 +155,7 @@ class Rules(NamedTuple):
     packets_per_ack: int  # 0: no acknowledgements
     trims: int  # whether a packet that finds a queue full loses its payload, and the sender is told
     drops: int  # whether it is lost
+    has_timers: int  # whether senders send again after a time
     goes_back: int  # whether all is sent again from the first packet that is missing
     timeout: int  # ticks after which a sender that hears nothing takes packets for lost
     reorder: int  # packets: how far ahead one may come

@@ -18,7 +18,7 @@ Acks = Literal["none", "in-order", "any"]
 Recovery = Literal["selective", "go-back-n"]
 HostQueue = Literal["turns", "fifo"]
 MOST_BYTES, MOST_LANES = 2**31 - 1, 64  # of a packet or cell; of a link
-Congestion = Literal["none", "nscc", "dctcp", "window", "dcqcn"]
+Congestion = Literal["none", "nscc", "dctcp", "window", "dcqcn", "cubic"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,7 @@ class PacketNetwork:
     mark_from_bytes: int = 0  # the same two in bytes, if mark_to_bytes is above 0
     mark_to_bytes: int = 0
     window_bytes: int = 0  # the window of a sender whose window is fixed; 0: window_round_trips
+    raise_bytes: int = 10_000_000  # sent without a notice of marks, after which DCQCN raises a rate
     host_queue: HostQueue = "turns"  # whether a host's messages take turns at its port, or queue all that their windows allow
     reorder_packets: int = 4096  # how far ahead a packet may come
     recovery: Recovery = "selective"  # what is sent again after a loss: what was lost, or all from there on
@@ -85,7 +86,8 @@ def _check_words(network: PacketNetwork) -> None:
 
 def _check_sizes(network: PacketNetwork) -> None:
     """Check that numeric settings are within their ranges."""
-    for name in ("payload_bytes", "ack_bytes", "packets_per_ack", "lanes", "reorder_packets", "queue_bytes", "timeout_fs"):
+    counts = ("packets_per_ack", "lanes", "reorder_packets")
+    for name in ("payload_bytes", "ack_bytes", "queue_bytes", "timeout_fs", "raise_bytes", *counts):
         if getattr(network, name) < 1:
             raise must_be("network", name, "1 or more", getattr(network, name))
     for name in ("header_bytes", "switch_fs", "cell_bytes", "window_bytes", "mark_from_bytes"):
@@ -144,15 +146,15 @@ def needs_answers(network: PacketNetwork) -> bool:
 
 def _check_recovery(network: PacketNetwork) -> None:
     """Check that what is sent again, and how hosts queue, fit congestion control and routes."""
-    if network.recovery == "go-back-n" and network.congestion in ("nscc", "dctcp"):
+    if network.recovery == "go-back-n" and network.congestion in ("nscc", "dctcp", "cubic"):
         raise must_be("network", "recovery", f"selective with congestion={network.congestion}", network.recovery)
     if network.recovery == "go-back-n" and (network.lossless == "trim" or network.route == "least-loaded"):
         what = "selective where packets are trimmed, or route=least-loaded"
         raise must_be("network", "recovery", what, network.recovery)
     if network.lossless == "drop" and network.route == "least-loaded":
         raise must_be("network", "route", "another one where packets are dropped", network.route)
-    if network.host_queue == "fifo" and (network.congestion not in ("window", "dctcp") or network.route != "hash"):
-        what = "turns, or fifo with congestion=window or dctcp, and route=hash"
+    if network.host_queue == "fifo" and (network.congestion not in ("window", "dctcp", "cubic") or network.route != "hash"):
+        what = "turns, or fifo with congestion=window, cubic or dctcp, and route=hash"
         raise must_be("network", "host_queue", what, network.host_queue, "a queue of all that a message has needs a window")
 
 

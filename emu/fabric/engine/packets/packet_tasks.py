@@ -222,7 +222,7 @@ def start_next(e: PacketEngine) -> None:
     t.how_far = SENDING
     if e.rules.choice == LEAST:
         choose_path(e, v)
-    if e.rules.drops:
+    if e.rules.has_timers:
         t.heard = e.scalars[NOW]
         add_event(e, t.heard + min(e.rules.timeout, horizon(e)), TIMER, v)
     join_rings(e, v)

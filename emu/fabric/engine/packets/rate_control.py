@@ -31,15 +31,16 @@ PACE = np.dtype(
 )
 PACES = Annotated[NDArray[np.void], Numbers(PACE, written=True)]
 NOTICE_FS, PERIOD_FS = 50 * 10**9, 55 * 10**9
-GAIN, RAISE_BYTES, FAST_RAISES = 1 / 256, 10_000_000, 5
+GAIN, FAST_RAISES = 1 / 256, 5
 RAISE, LARGE_RAISE, LEAST = 1 / 20, 1 / 10, 1e-4  # shares of the link's rate
 
 
 class Pacing(NamedTuple):
-    """The rates of all senders, and the rate of their links in bytes a tick."""
+    """The rates of all senders, the rate of their links in bytes a tick, and the bytes after which a rate is raised."""
 
     paces: PACES  # [V]; one where senders have no rate
     link: float
+    raise_bytes: int
 
 
 @compiled
@@ -73,7 +74,7 @@ def pace_packet(s: Pacing, v: int, n_bytes: int, now: int) -> None:
     w = s.paces[v]
     make_up(s, v, now)
     w.sent += n_bytes
-    if w.sent >= RAISE_BYTES and w.rate < s.link:
+    if w.sent >= s.raise_bytes and w.rate < s.link:
         w.sent, w.by_bytes = 0, w.by_bytes + 1
         raise_rate(s, v)
     w.due = now + int(n_bytes / w.rate) if w.rate < s.link else now
