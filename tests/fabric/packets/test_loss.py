@@ -24,7 +24,7 @@ sent_to_one = st.lists(st.tuples(st.integers(0, 4), st.just(5), sizes), min_size
 @settings(max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     sent=sent_to_one,
-    room=st.integers(1, 8),
+    room=st.integers(3, 8),
     recovery=st.sampled_from(["selective", "go-back-n"]),
     control=st.sampled_from(["none", "window", "cubic", "dcqcn"]),
     fabric=st.sampled_from([STAR, TREE]),
