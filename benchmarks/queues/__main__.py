@@ -67,7 +67,7 @@ class Compared:
 
 
 def perturbed(values: F64) -> F64:
-    """Of the values of exact and perturbed starts the perturbed ones, or the exact one if it is alone."""
+    """The values of perturbed starts, or that of exact ones if it is alone."""
     return values[1:] if len(values) > 1 else values
 
 

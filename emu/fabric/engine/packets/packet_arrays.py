@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from emu.arrays import I32, I64, column
 from emu.errors import must_be
-from emu.fabric.engine.packets.congestion import CUBIC, DCQCN, DCTCP, FLOW, FREE_FLOW, NSCC, WINDOW, Control, Senders
 from emu.fabric.engine.packets.packet_layout import (
     ADAPTIVE,
     CREDITS,
@@ -41,7 +40,7 @@ from emu.fabric.engine.packets.packet_layout import (
     Rules,
 )
 from emu.fabric.engine.packets.packet_network import ONE_PATH, PacketNetwork
-from emu.fabric.engine.packets.rate_control import PACE, Pacing
+from emu.fabric.engine.packets.sender_arrays import control_of, largest_window, latencies, senders_of
 from emu.fabric.engine.packets.ways import Ways
 from emu.fabric.engine.solver.event_loop import successors
 from emu.fabric.engine.state_layout import TASK, align_records, columns
@@ -50,20 +49,17 @@ from emu.topology.topology import Topology
 from emu.units import MAX_TICKS, TICKS_PER_S
 
 _LOSSLESS = {"none": LOSSY, "pause": PAUSES, "credits": CREDITS, "trim": LOSSY, "drop": LOSSY}
-_CONGESTION = {"none": FREE_FLOW, "nscc": NSCC, "dctcp": DCTCP, "window": WINDOW, "dcqcn": DCQCN, "cubic": CUBIC}
 _CHOICE = {"hash": HASH, "in-turn": IN_TURN, "random": RANDOM, "adaptive": ADAPTIVE, "least-loaded": LEAST}
-_REFERENCE_FS = 12 * 10**9  # round trip and link of which NSCC's constants are: 12 us, 100 Gb/s
-_REFERENCE_BYTES = 150_000
-_TARGET = 0.75  # delay in round trips
 _ROOM = 1024  # packets and events at first; doubled when they are too few
 _SAMPLES = 2**21  # numbers
 LOGGED_PAUSES = 2**14  # pauses in the log
 _FIRST_SAMPLE_FS = 10**8  # 100 ns; doubled when there is no room for more
 
 
-def _rules(network: PacketNetwork, n_lanes: int, round_trip_bytes: float, sleepers: int) -> Rules:
+def _rules(graph: Graph, network: PacketNetwork, n_lanes: int, round_trip_bytes: float) -> Rules:
     """Return the settings of a network in the form that the compiled code needs."""
     return Rules(
+        **_loss_rules(network),
         n_lanes=n_lanes,
         payload=network.unit_bytes,
         wire=network.wire_bytes(network.unit_bytes),
@@ -72,25 +68,31 @@ def _rules(network: PacketNetwork, n_lanes: int, round_trip_bytes: float, sleepe
         cuts_through=int(network.forwarding == "cut-through"),
         switch=network.switch_fs,
         packets_per_ack=network.packets_per_ack,
-        trims=int(network.lossless == "trim"),
-        drops=int(network.lossless == "drop"),
-        has_timers=int(_has_timers(network)),
-        goes_back=int(network.recovery == "go-back-n"),
-        timeout=network.timeout_fs,
-        reorder=network.reorder_packets,
         queues_all=int(network.host_queue == "fifo"),
-        burst=1 + int(_largest_window(network, round_trip_bytes)) // network.unit_bytes if network.host_queue == "fifo" else 0,
-        sleepers=sleepers,
+        burst=1 + int(largest_window(network, round_trip_bytes)) // network.unit_bytes if network.host_queue == "fifo" else 0,
+        sleepers=_sleepers(graph, network),
         controls_first=int(network.controls_first),
         acks_in_order=int(network.acks == "in-order"),
         ack=network.ack_bytes,
-        lossless=_LOSSLESS[network.lossless],
         queue=int(network.queue_round_trips * round_trip_bytes) if network.queue_round_trips else network.queue_bytes,
-        pause_above=network.pause_above_bytes,
-        resume_below=network.resume_below_bytes,
         choice=_CHOICE[network.route],
         steps=column(network.adaptive_steps_bytes, np.int64),
     )
+
+
+def _loss_rules(network: PacketNetwork) -> dict[str, int]:
+    """Return the rules on full queues and on what is sent again, by name."""
+    return {
+        "lossless": _LOSSLESS[network.lossless],
+        "trims": int(network.lossless == "trim"),
+        "drops": int(network.lossless == "drop"),
+        "has_timers": int(_has_timers(network)),
+        "goes_back": int(network.recovery == "go-back-n"),
+        "timeout": network.timeout_fs,
+        "reorder": network.reorder_packets,
+        "pause_above": network.pause_above_bytes,
+        "resume_below": network.resume_below_bytes,
+    }
 
 
 def _has_timers(network: PacketNetwork) -> bool:
@@ -110,7 +112,7 @@ def lay_out(graph: Graph, topology: Topology, network: PacketNetwork, seed: int,
         InputError: Packets are trimmed, and a queue has no room for one; or a message takes less than its links do.
     """
     control = control_of(graph, topology, network)
-    rules = _rules(network, ways.n_lanes, control.period * control.bytes_per_fs, _sleepers(graph, network))
+    rules = _rules(graph, network, ways.n_lanes, control.period * control.bytes_per_fs)
     if len(graph.hop_link):
         _check_trimming(rules)
     return PacketEngine(
@@ -120,11 +122,7 @@ def lay_out(graph: Graph, topology: Topology, network: PacketNetwork, seed: int,
         tasks=_tasks(graph, ways, has_acks=network.acks != "none"),
         graph=columns(graph),
         rules=rules,
-        senders=Senders(
-            _flows(control, graph.n_tasks, _largest_window(network, control.period * control.bytes_per_fs)),
-            control,
-            Pacing(_paces(control, graph.n_tasks), control.bytes_per_fs, network.raise_bytes),
-        ),
+        senders=senders_of(control, graph.n_tasks, network),
         ways=ways._replace(step=ways.step.copy()),  # messages that choose paths write them here
         extra=_extra(graph, topology),
         **_choices(topology, ways),
@@ -229,73 +227,6 @@ def _logs(n_queues: int) -> dict[str, Any]:
     return {"samples": np.zeros(n_queues * n_samples, np.int32), "pause_log": np.zeros(4 * LOGGED_PAUSES, np.int64)}
 
 
-def control_of(graph: Graph, topology: Topology, network: PacketNetwork) -> Control:
-    """Return the settings of congestion control for the longest unloaded round trip of any message of a graph.
-
-    Source: `initNsccParams` of htsim's uec.cpp (ultraethernet/uet-htsim, commit 40ccb05).
-    """
-    messages = np.diff(graph.hop_start) > 0
-    first = graph.hop_link[graph.hop_start[:-1][messages]]
-    fastest_Bps = float(graph.capacity_Bps[first].max(initial=1.0))
-    hops, latency = np.diff(graph.hop_start)[messages], _latencies(graph, topology)[messages]
-    both_ways = network.wire_bytes(network.payload_bytes) + network.ack_bytes
-    trips = 2 * latency + hops * (both_ways * TICKS_PER_S / fastest_Bps)
-    trip, per_fs = float(trips.max(initial=1.0)), fastest_Bps / TICKS_PER_S
-    scale, target = trip * per_fs / _REFERENCE_BYTES, _TARGET * trip
-    marks = _marks(network, trip * per_fs)
-    return Control(
-        kind=_CONGESTION[network.congestion],
-        unit=network.unit_bytes,
-        least=network.unit_bytes,
-        bytes_per_fs=per_fs,
-        most_trips=network.window_round_trips,
-        target=target,
-        period=int(trip),
-        proportional=4 * network.unit_bytes * scale * (target / _REFERENCE_FS) / target,
-        slow=5 * network.unit_bytes * scale,
-        constant=0.15 * network.unit_bytes * scale,
-        fast=0.25 * scale,
-        mark_from=marks[0],
-        mark_to=marks[1],
-    )
-
-
-def _largest_window(network: PacketNetwork, round_trip_bytes: float) -> float:
-    """Return the bytes of the window with which a sender begins."""
-    return network.window_bytes or network.window_round_trips * round_trip_bytes
-
-
-def _flows(control: Control, n_tasks: int, window: float) -> NDArray[np.void]:
-    """Return [V] the congestion window of each task's sender, at its largest; one record if senders have none."""
-    flows = align_records(1 if control.kind in (FREE_FLOW, DCQCN) else n_tasks, FLOW)
-    flows["round_trip"] = control.period
-    flows["window"] = flows["largest"] = max(window, control.least)
-    return flows
-
-
-def _paces(control: Control, n_tasks: int) -> NDArray[np.void]:
-    """Return [V] the rate of each task's sender, which is that of its link; one record if senders have none."""
-    paces = align_records(n_tasks if control.kind == DCQCN else 1, PACE)
-    paces["rate"] = paces["target"] = control.bytes_per_fs
-    paces["alpha"], paces["noticed"] = 1.0, NONE
-    return paces
-
-
-def _marks(network: PacketNetwork, round_trip_bytes: float) -> tuple[int, int]:
-    """Return the bytes of a queue from which packets may be marked, and from which all are."""
-    if network.mark_to_bytes and network.congestion != "none":
-        return network.mark_from_bytes, network.mark_to_bytes
-    if network.mark_to_round_trips:
-        return int(network.mark_from_round_trips * round_trip_bytes), int(network.mark_to_round_trips * round_trip_bytes)
-    return MAX_TICKS, MAX_TICKS
-
-
-def _latencies(graph: Graph, topology: Topology) -> I64:
-    """Return [V] the sum of the latencies of the links that each message crosses, in ticks."""
-    passed = np.concatenate(([0], np.cumsum(topology.links.latency_fs[graph.hop_link])))
-    return np.asarray(passed[graph.hop_start[1:]] - passed[graph.hop_start[:-1]])
-
-
 def _registers(seed: int, graph: Graph, topology: Topology, network: PacketNetwork) -> I64:
     """Return the scalars of the engine, such as its counts, before its first event."""
     scalars = np.zeros(N_SCALARS, np.int64)
@@ -350,7 +281,7 @@ def _extra(graph: Graph, topology: Topology) -> I64:
     Raises:
         InputError: A message takes less time than the latencies of its links.
     """
-    extra = graph.alpha_fs - _latencies(graph, topology)
+    extra = graph.alpha_fs - latencies(graph, topology)
     if (extra < 0).any():
         raise TaskError("packets", "{} takes less than the latencies of its links", int(np.argmax(extra < 0)))
     return column(extra, np.int64)

@@ -48,6 +48,15 @@ def answer(e: PacketEngine, v: int, kind: int, n_bytes: int, flags: int, sent: i
 
 
 @compiled
+def mark_early(e: PacketEngine, first: int, place: int) -> bool:
+    """Mark a packet that came early in the ring of bits that begins at `first`, and return whether it was not there before."""
+    word, bit = first + (place >> 6), 1 << (place & 63)
+    is_new = e.came[word] & bit == 0
+    e.came[word] |= bit
+    return bool(is_new)
+
+
+@compiled
 def place_number(e: PacketEngine, v: int, number: int) -> int:
     """Return the place of a packet at its receiver; if it is the next one, move on past it and past those that came early.
 
@@ -69,12 +78,7 @@ def place_number(e: PacketEngine, v: int, number: int) -> int:
         if number - t.n_come >= min(room, e.rules.reorder):
             e.scalars[N_BEYOND] += 1
             return BEYOND
-        place = number % room
-        word, bit = first + (place >> 6), 1 << (place & 63)
-        if e.came[word] & bit:
-            return OLD
-        e.came[word] |= bit
-        return EARLY
+        return EARLY if mark_early(e, first, number % room) else OLD
     t.n_come += 1
     while room > 0:
         place = t.n_come % room

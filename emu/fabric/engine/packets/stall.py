@@ -19,6 +19,7 @@ def describe_stall(engine: PacketEngine, topology: Topology) -> str:
         return f"{when}: no packet is on its way, and no port waits for itself over others"
     names = [port_name(q, engine, topology) for q in circle]
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    mend = _mend(engine.rules.choice)
     return f"{when}: these ports wait for one another in a circle: {', then '.join(names[:_SHOWN])}{more}; {mend}"
 
 
