@@ -94,8 +94,14 @@ def _loss_sentence(network: PacketNetwork) -> str:
         slows = "which slow down a link whose bandwidth times its round trip is more"
         each = f" for each {format_bandwidth(network.credit_link_Bps)} of it" if network.credit_link_Bps else ""
         return f"a link has credits for {format_size(network.credit_bytes)} in each of its lanes{each}, {slows}; {control}"
-    lost = "what finds a queue full is sent again" if network.lossless == "trim" else "queues have no limit"
-    return f"{lost}; {control}"
+    lost = {"trim": "what finds a queue full is sent again", "drop": f"what finds a queue full is lost; {_recovery(network)}"}
+    return f"{lost.get(network.lossless, 'queues have no limit')}; {control}"
+
+
+def _recovery(network: PacketNetwork) -> str:
+    """Return the phrase of the report on what is sent again after a loss."""
+    what = "all from there on" if network.recovery == "go-back-n" else "it"
+    return f"{what} is sent again, after {format_time(seconds(network.timeout_fs))} at the latest"
 
 
 _SIZES = ("payload", "header", "ack", "queue", "pause_above", "resume_below", "credit")

@@ -11,6 +11,7 @@ from emu.errors import InputError, RunError
 from emu.fabric.engine.packets.packet_network import NETWORKS, network_of
 from emu.fabric.engine.packets.packet_run import run_packets
 from emu.fabric.engine.packets.ways import path_ways
+from emu.fabric.packet_fabric import PacketFabric
 from tests.fabric.packets.packet_cases import PACKET_FS, RING, STAR, TREE, Sent, messages, rounds_of_ring
 
 MIB = 2**20
@@ -52,6 +53,12 @@ def test_what_is_dropped_is_sent_again_until_every_byte_is_there(
     assert came >= whole
     if recovery == "selective":
         assert came == whole  # what is lost never gets there, and nothing else is sent again
+
+
+@pytest.mark.parametrize(("recovery", "again"), [("selective", "it is"), ("go-back-n", "all from there on is")])
+def test_the_report_says_what_is_sent_again(recovery: str, again: str) -> None:
+    [said] = [line for line in PacketFabric(replace(LOSSY, recovery=recovery)).assumptions if "queue full" in line]
+    assert said == f"what finds a queue full is lost; {again} sent again, after 200 us at the latest; no congestion control"
 
 
 def test_without_losses_all_that_is_sent_again_is_nothing() -> None:
