@@ -175,7 +175,7 @@ _ROCE = PacketNetwork(
         "headers and acknowledgements of 64 B, one a packet in order; steps of adaptive routes: htsim_roce, "
         "ultraethernet/uet-htsim, commit 40ccb05 (rocepacket.h, roce.cpp, queue.cpp)",
         "pause: IEEE 802.1Qbb",
-        "DCQCN: Zhu et al., SIGCOMM 2015; marks above 40 packets, as in htsim's runs; timeout: 4.096 us * 2**14, the formula of "
+        "DCQCN: Zhu et al., SIGCOMM 2015; marks above 40 packets: htsim.s runs; timeout: 4.096 us * 2**14, the formula of "
         "InfiniBand Architecture Specification, volume 1, with the exponent that ibverbs programs commonly take",
     ),
     assumed=("pause_above_bytes", "resume_below_bytes", "queue_bytes", "switch_fs", "forwarding"),
