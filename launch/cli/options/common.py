@@ -70,13 +70,21 @@ _html_option = click.option(
     type=OutputFile(),
     help="Write the report with charts and tables to this HTML file. It needs no network to be read.",
 )
-topology_option = click.option(
-    "--topology",
-    multiple=True,
-    required=True,
-    metavar="NAME[:VARIANT][:key=value,...]|FILE",
-    help="The network: a name from `emu list topologies`, or a .toml, .csv or .graphml file. Repeat it to compare several.",
-)
+
+
+def _topology_option(more: str = "") -> Callable[[F], F]:
+    """Return the option of a topology, with more help on how many a command takes."""
+    return click.option(
+        "--topology",
+        multiple=True,
+        required=True,
+        metavar="NAME[:VARIANT][:key=value,...]|FILE",
+        help=f"The network: a name from `emu list topologies`, or a .toml, .csv or .graphml file.{more}",
+    )
+
+
+topology_option = _topology_option(" Repeat it to compare several.")
+_one_topology_option = _topology_option()
 model_option = click.option(
     "--model",
     required=True,
@@ -200,6 +208,7 @@ row_options = options(_html_option, json_option, _out_option)  # of a command wh
 answer_options = options(import_option, row_options)
 timing_options = options(topology_option, device_option, dtype_option, algorithm_option, overheads_option)  # of a trace
 replay_options = options(topology_option, _replay_device_option, dtype_option, algorithm_option, overheads_option)
+shown_options = options(_one_topology_option, _replay_device_option, dtype_option, algorithm_option, overheads_option)
 
 
 def step_options(

@@ -46,6 +46,12 @@ def event_place(e: PacketEngine, kind: int, what: int) -> int:
 
 
 @compiled
+def horizon(e: PacketEngine) -> int:
+    """Return the ticks for which an event may lie ahead: half of the time that the wheel has room for."""
+    return int((len(e.wheel_first) >> 1) << e.scalars[SHIFT])
+
+
+@compiled
 def add_event(e: PacketEngine, time: int, kind: int, what: int) -> None:
     """Add an event to the wheel, after all events of the same time."""
     place, b = event_place(e, kind, what), (time >> e.scalars[SHIFT]) & (len(e.wheel_first) - 1)
