@@ -1,4 +1,4 @@
-"""What is made on the way to an answer and shows in few of its figures: generated traces, bounds of plans, pages and files.
+"""Intermediate results, which show in few figures of an answer: generated traces, bounds of plans, pages and files.
 
 Each question returns digests by name, as the figures of an answer are digests by field.
 """

@@ -349,7 +349,7 @@ def test_a_schedule_may_be_larger_than_other_texts(read):
 
 
 def test_a_pipe_is_not_waited_for(tmp_path):
-    """What stands in it begins as a binary schedule does."""
+    """The bytes in the pipe begin as a binary schedule does."""
     os.mkfifo(tmp_path / "pipe")
     pipe = os.open(tmp_path / "pipe", os.O_RDWR | os.O_NONBLOCK)
     os.write(pipe, COOKIE)

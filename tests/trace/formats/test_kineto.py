@@ -223,18 +223,6 @@ def test_an_older_profile_has_sizes_in_annotations_and_no_groups(tmp_path):
     assert "are taken to be all 2 ranks" in reading_of(trace).assumptions[0]
 
 
-def test_an_older_profile_without_the_type_of_a_buffer_is_refused_by_its_rank(tmp_path):
-    events = [
-        step(1, 0, 900),
-        *kernel("ncclKernel_AllReduce_RING_LL_Sum_bf16", 12, 20, 10, 1, NCCL),
-        span("user_annotation", "nccl:all_reduce", 10, 5, HOST, **{"Input Dims": [[25, 4]]}),
-    ]
-    for rank in range(2):
-        write(tmp_path, f"rank{rank}.json", profile_of(rank, events))
-    with pytest.raises(InputError, match=r"rank0.json.*unknown dtype"):
-        read_foreign(tmp_path)
-
-
 def test_ranks_without_a_file_do_what_equal_ranks_do(tmp_path):
     """Two hosts of tp=2; only the first has files."""
 

@@ -79,7 +79,7 @@ def test_what_is_read_back_takes_the_time_of_the_schedule(words, tmp_path, algor
 
 @pytest.mark.parametrize("seed", range(20))
 def test_only_joins_of_several_waits_on_both_sides_stay(seed):
-    """What waits for what, over any number of joins, is the same without those that were left out."""
+    """Operations wait for the same operations, over any number of joins, without those that were left out."""
     rng = np.random.default_rng(seed)
     n = 14
     pairs = {(later, int(before)) for later in range(1, n) for before in rng.integers(0, later, rng.integers(0, 4))}
