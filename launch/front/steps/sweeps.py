@@ -25,7 +25,7 @@ from emu.trace.device.device import Device
 from emu.units import is_whole
 from launch.data.devices import find_device
 from launch.data.presets import STACKS
-from launch.front.inputs import PLAIN_SWEPT, stack_of
+from launch.front.inputs import PLAIN_SWEPT, DeviceLike, stack_of
 from launch.front.result import Result
 from launch.show.progress import with_progress
 from launch.show.row_file import csv_text, row_known
@@ -269,7 +269,25 @@ def _topology_text(topology: object) -> str:
     """
     if isinstance(topology, str | Path):
         return str(topology)
-    raise must_be("--sweep", "topology", "a name or a file", getattr(topology, "name", type(topology).__name__))
+    raise _must_be_text("topology", topology)
+
+
+def device_text(device: DeviceLike) -> str:
+    """Return the text that names a device, whose settings a sweep may change.
+
+    Raises:
+        InputError: it is an object or a dict.
+    """
+    if isinstance(device, str | Path):
+        return str(device)
+    raise _must_be_text("device", device)
+
+
+def _must_be_text(what: str, given: object) -> InputError:
+    """Return the error of an object where a sweep takes a text, whose settings it may change."""
+    got = getattr(given, "name", "") or type(given).__name__
+    mend = f"register it by @emu.register.{what}, and give its name"
+    return must_be("--sweep", what, "a name or a file, as a sweep may change its settings", got, mend)
 
 
 def _resolved(said: Words, built: Mapping[str, Topology]) -> SweepPoint:
