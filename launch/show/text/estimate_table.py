@@ -14,7 +14,7 @@ from emu.units import format_size, format_time
 from launch.show.blocks import Fact, fact_lines
 from launch.show.step_parts import MEANS_TOLD, axes_in_order, exposed_columns, means_of, part_column
 from launch.show.text.packet_lines import packet_facts
-from launch.show.text.step_report import off_text, step_choice_text, step_text
+from launch.show.text.step_report import has_error, off_text, step_choice_text, step_text
 from launch.show.text.table import Column, column_table, figures, merged_assumption_lines
 
 
@@ -51,17 +51,22 @@ def plan_columns(rows: Sequence[PlanRow], number: str = "") -> list[Column[PlanR
 
 def plans_report(planned: PlanTable) -> str:
     """Return a table of plans, fastest first, with the reason why each is slower, and the assumptions."""
-    rows, off, by = planned.rows, planned.either_way, planned.either_way_by
+    rows = planned.rows
     topologies = dict.fromkeys(row.topology for row in rows)
     lines = [
         f"{planned.model} on {planned.npus} {planned.device} of {', '.join(topologies)}, "
         f"{planned.global_batch} sequences of {planned.seq} tokens, software={planned.software}",
         *("", column_table(plan_columns(rows), rows), "", f"exposed and bubble: {MEANS_TOLD}", PROOF, "", *_reasons(rows), ""),
-        *fact_lines([Fact("expected", None if off is None else f"each step {off_text(planned.device, off, by)}")]),
+        *fact_lines([Fact("expected", _expected_text(planned))]),
         *fact_lines([Fact("searched", f"{searched_text(planned)}, in {planned.wall_s:.1f} s"), *unsearched(planned)]),
         *merged_assumption_lines([("", planned.assumptions)]),
     ]
     return "\n".join(lines)
+
+
+def _expected_text(planned: PlanTable) -> str | None:
+    """Return a note on the expected error of the steps of plans; None: no run of their kind is known."""
+    return None if planned.either_way is None else f"{'each step ' * has_error(planned)}{off_text(planned)}"
 
 
 def searched_text(planned: PlanTable) -> str:
@@ -177,7 +182,7 @@ def estimates_report(results: Sequence[StepEstimate]) -> str:
         column_table(_estimate_columns(results), results),
         "",
         f"compute, exposed and idle: {MEANS_TOLD}",
-        f"expected: {off_text(first.device, first.either_way, first.either_way_by)}",
+        f"expected: {off_text(first)}",
     ]
     told = [*lines, *algorithms, *_packet_lines(results), ""]
     return "\n".join([*told, *merged_assumption_lines([(r.topology, r.assumptions) for r in results])])

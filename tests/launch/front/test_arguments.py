@@ -49,7 +49,7 @@ def test_what_the_mend_of_a_mapping_says_is_taken() -> None:
         ({"topology": "servers:node=8"}, "node", "did you mean nodes?"),
         ({"topology": "switch"}, "n", "write switch:n=..."),
         ({"plan": "dp=256", "global_batch": 256}, "plan", "take dp=64, or a larger topology"),
-        ({"seq": 2**17}, "seq", "take 8192, or a model of your own with another max_seq"),
+        ({"seq": 2**17}, "seq", "take 8192, or a model with a larger max_seq"),
         ({"model": "Llama-3-8B"}, "model", "did you mean llama3-8b?"),
         ({"model": "meta-llama/llama3-8b"}, "model", "did you mean llama3-8b?"),
         ({"device": "H100"}, "device", "did you mean h100?"),

@@ -111,6 +111,7 @@ class PlanTable:
     memory_bytes: int  # of the device; 0: not known
     either_way: float | None = field(default=None, metadata=LEFT_OUT)  # share by which times may be too high or low
     either_way_by: str | None = field(default=None, metadata=LEFT_OUT)  # the runs from which this share is known
+    beyond_runs: str | None = field(default=None, metadata=LEFT_OUT)  # why it need not hold; None: it holds
     global_batch: int
     seq: int
     software: str

@@ -106,6 +106,7 @@ class Step:
     busiest_links: tuple[BusyLink, ...]  # three at most
     either_way: float | None = field(default=None, metadata=LEFT_OUT)  # share that it may be off; None: not known
     either_way_by: str | None = field(default=None, metadata=LEFT_OUT)  # runs that this share is of
+    beyond_runs: str | None = field(default=None, metadata=LEFT_OUT)  # why it need not hold; None: it holds
     tokens_per_s: float | None = field(default=None, metadata=LEFT_OUT)  # as the next two; None: it is of no known model
     mfu: float | None = field(default=None, metadata=LEFT_OUT)
     hfu: float | None = field(default=None, metadata=LEFT_OUT)
