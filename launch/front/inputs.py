@@ -42,7 +42,7 @@ if TYPE_CHECKING:  # it takes long to load
 
 # A name of the catalogue with its settings, a file, or an object. The aliases are texts, so that networkx is not loaded.
 TopologyLike: TypeAlias = "str | Path | Topology | nx.Graph"
-Topologies: TypeAlias = "TopologyLike | Sequence[TopologyLike]"
+Topologies: TypeAlias = "str | Path | Topology | nx.Graph | Sequence[str | Path | Topology | nx.Graph]"
 ModelLike = str | Path | Model | Mapping[str, Any]  # a name of the catalogue, a file, or sizes for an architecture
 DeviceLike = str | Path | Device | Mapping[str, Any]  # a name, a file, an object, or its fields
 Words = str | Sequence[str]

@@ -133,7 +133,7 @@ def estimate(
         words = {"model": inputs.model_word(model), "plan": plan, "stack": stack, "device": device_text(usual_device(device))}
         words |= {"seq": str(seq), "global-batch": str(global_batch)}
         timer = PointTimer(partial(_step_at, request), pool, label="estimating the steps")
-        return sweep_steps(inputs.several(sweep), words, inputs.several(topology), timer, f"A step of {model}")
+        return sweep_steps(inputs.several(sweep), words, inputs.several(topology), timer, f"A step of {request.model}, {plan}")
     built, found = inputs.topologies_of(topology), _device_of(device, like, software.precision.activation)
     engine.check_on(built)
     label = f"estimating a step of {request.model}"

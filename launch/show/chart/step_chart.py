@@ -113,7 +113,8 @@ def sweep_figure(rows: Sequence[SweepRow], title: str) -> Figure:
     for i, (name, at) in enumerate(found.items()):
         below, times_s = zip(*sorted(at), strict=True)
         drawn.append(Line(name, below, times_s, hue(i)))
-    return lines(drawn, title, below=first, places={place: word for word, place in places.items()})
+    named = {place: word for word, place in places.items()}
+    return lines(drawn, title, below=first, places=named, upward="step time", from_zero=True)
 
 
 def _swept_name(row: SweepRow, *, several: bool) -> str:

@@ -112,7 +112,7 @@ def foot_facts(step: Step) -> list[Fact]:
         *packet_facts(step.step_time_s, step.packets, step.fabric_check),
         *([] if step.read is not None else [Fact("peak memory", f"{format_size(peak)} on {most}{_memory_text(step)}", held)]),
         Fact("algorithms", ", ".join(f"{op} {name}" for op, name in step.algorithms.items()) or "none"),
-        Fact("  auto", None if step.auto is None else step_choice_text(step)),
+        Fact("  auto", step_choice_text(step) or None),
     ]
 
 
@@ -313,11 +313,11 @@ def pacing_lines(paced: PaceFigures | None) -> list[str]:
 
 
 def step_choice_text(step: Step) -> str:
-    """Return the changes and both step times; "" where algorithms were not chosen for the step.
+    """Return the changes and both step times; "" where no algorithm was chosen for the step.
 
     An example: `dp all_gather: ring instead of direct; 7.7 s instead of 11.9 s`.
     """
-    if step.auto is None:
+    if step.auto is None or not step.auto.free:
         return ""
     if not step.auto.changed:
         return "for the whole step, no choice is better than the fastest algorithm of each request"

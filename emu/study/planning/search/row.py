@@ -62,7 +62,7 @@ class Candidate(NamedTuple):
         return self.topology, spell(self.plan), self.plan.pass_batch, self.axes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class PlanRow:
     """A plan on one topology with its timed step.
 
@@ -85,6 +85,9 @@ class PlanRow:
     least_untimed_s: float | None = None  # the least that plans without a time may take; None: more than this row (proved)
     beside: bool = False  # whether the user named this plan; else the search found it
     why: str = ""  # why it is slower than the first row; "": it is the first
+
+    def __repr__(self) -> str:
+        return f"<PlanRow {self.plan} on {self.topology}: {format_time(self.step_time_s)}, MFU {self.mfu:.3f}>"
 
     @staticmethod
     def of(step: StepEstimate, timed: TimedTrace) -> "PlanRow":
