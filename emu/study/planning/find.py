@@ -24,6 +24,7 @@ from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.units import format_size
 
+STARTED_AGAIN = "started again, the search lists and bounds all plans once more, and reads what was timed from its cache"
 _NEAR = 100  # plans of the least memory among which the nearest is looked for
 
 
@@ -37,7 +38,7 @@ class InterruptedSearch(KeyboardInterrupt):
 
     def __init__(self, table: PlanTable | None, cause: KeyboardInterrupt) -> None:
         known = "no plan is known yet" if table is None else "the plans so far: error.table.rows"
-        super().__init__(f"the search was interrupted; {known}; started again, it reads the times that it knows from the cache")
+        super().__init__(f"the search was interrupted; {known}; {STARTED_AGAIN}")
         self.table, self.cause = table, cause
 
 
@@ -77,7 +78,7 @@ def find_plans(
             theirs = search.time_named()
         except KeyboardInterrupt as stopped:
             table = interrupted_table(search)
-            stopped.add_note(f"{state.text()}; started again, the search goes on from here")
+            stopped.add_note(f"{state.text()}; {STARTED_AGAIN}")
             raise InterruptedSearch(table, stopped) from stopped
     return plan_table(search, ours, theirs)
 

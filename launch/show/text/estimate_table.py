@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from emu.model.stack.stack import find_software
+from emu.study.planning.find import STARTED_AGAIN
 from emu.study.planning.search.row import INTERRUPTED, PROVED, PlanRow, PlanTable
 from emu.study.planning.search.search import MOST_AFTER_FIRST, MOST_WORK
 from emu.study.training.estimate import StepEstimate
@@ -91,7 +92,7 @@ def _undecided_text(planned: PlanTable) -> str:
     told = f"{planned.decided['undecided']:,} candidates{least}"
     proves = "--all" if is_in_shell() else setting_text("prove_all")
     if planned.ended == INTERRUPTED:
-        return f"{told}: the search was interrupted, and goes on from here when it is started again"
+        return f"{told}: the search was interrupted; {STARTED_AGAIN}"
     most, more = (f"{of.steps:,} steps, {of.requests:,} requests or {of.plans:,} plans" for of in (MOST_WORK, MOST_AFTER_FIRST))
     return (
         f"{told}: a search ends after {most}, and after {more} more once it has the first plan; {proves} proves all, and "

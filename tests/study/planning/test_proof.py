@@ -8,7 +8,7 @@ import pytest
 
 from emu.model.plan.plan_text import spell
 from emu.study.job_pool import LocalPool
-from emu.study.planning.find import InterruptedSearch
+from emu.study.planning.find import STARTED_AGAIN, InterruptedSearch
 from emu.study.planning.search import results, search
 from emu.study.planning.search.ladder import BoundLadder
 from emu.study.planning.search.results import QUICK, ResultCache, SearchState, StepJob
@@ -171,7 +171,7 @@ def test_an_interrupted_search_says_what_may_come_before_what_it_knows(tmp_path,
     assert rows
     assert all(row.step_time_s < left_s for row in known.rows if row.least_untimed_s is None)
     assert known.least_s <= left_s
-    assert "the search was interrupted, and goes on from here when it is started again" in plans_report(known)
+    assert f"the search was interrupted; {STARTED_AGAIN}" in plans_report(known)
 
 
 def step_words(candidate):
