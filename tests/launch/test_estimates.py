@@ -97,7 +97,7 @@ UNKNOWN = "so that nobody knows how far this is off"
 
 
 def expected_line(shown):
-    """What follows the label of the line `expected`."""
+    """Return the text after the label of the line `expected`."""
     [line] = [line for line in shown.splitlines() if line.startswith("expected  ")]
     return line.removeprefix("expected").strip()
 

@@ -204,7 +204,7 @@ def test_every_row_says_whether_it_is_proved_and_the_words_are_explained_once(mo
     assert [each in line for each, line in zip(words, lines, strict=True)] == [True] * len(words)
     [column] = [each for each in _table(planned).columns if each.head == "proof"]
     assert [column.text(row) for row in planned.rows] == words
-    assert any(each.startswith("not decided: ") and "--all proves all" in each for each in _search_sentences(planned))
+    assert any(each.startswith("not decided: ") and "prove_all=True proves all" in each for each in _search_sentences(planned))
 
 
 def test_progress_tells_the_best_each_time_that_it_improves_and_when_it_is_proved():
