@@ -217,7 +217,8 @@ def test_progress_tells_the_best_each_time_that_it_improves_and_when_it_is_prove
 
     planned = found(*SMALL, kept=ResultCache(None), progress=progress)
     assert all(line.startswith("so far the fastest: ") for line in lines[:-1])
-    assert lines[-1].startswith(f"proved the fastest: {planned.rows[0].plan}, ")
+    first = planned.rows[0]
+    assert lines[-1].startswith(f"proved the fastest: {first.plan} in placement {first.axes}: ")
     assert len(lines) == len(set(lines))
     [told] = [state for label, state in states if label.startswith("searching ")]
     assert told.startswith(lines[-1].partition(";")[0])
