@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from emu.fabric.lower import lower as lower
     from emu.fabric.run import run_graph as run_graph
     from emu.model.model import Model as Model
+    from emu.study.planning.find import InterruptedSearch as InterruptedSearch
     from emu.topology.description.networkx_graph import topology_of as topology_of
     from emu.topology.topology import Topology as Topology
     from emu.trace.device.device import Device as Device
@@ -71,6 +72,7 @@ _HOME = {
     "EmuError": "emu.errors",
     "FabricJob": "emu.fabric.lower",
     "InputError": "emu.errors",
+    "InterruptedSearch": "emu.study.planning.find",
     "Model": "emu.model.model",
     "RunError": "emu.errors",
     "Schedule": "emu.collective.schedule",

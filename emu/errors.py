@@ -62,6 +62,13 @@ def must_be(where: str, name: str, what: str, got: object, mend: str = "") -> In
     return error
 
 
+def mendable(line: str, name: str, got: object, mend: str) -> InputError:
+    """Return an input error `<line>; <how to mend it>` with its parts, for a line that is not in the standard form."""
+    error = InputError(f"{line}; {mend}")
+    error.field, error.value, error.mend = name, got, mend
+    return error
+
+
 def either(words: Iterable[str]) -> str:
     """Return words joined in the form `a, b or c`."""
     *first, last = words

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, TypeVar
 
-from emu.errors import BareError, InputError
+from emu.errors import BareError, InputError, mendable
 from emu.sources import note_caller, reading, spec_beside
 
 T = TypeVar("T")
@@ -119,9 +119,9 @@ def file_things(things: Iterable[tuple[str, str, Any]]) -> None:
         _REGISTRIES[kind].replace(name, thing)
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
-    """Return the error for an unknown name; it suggests the nearest known names."""
-    mend = nearest(name, known, _LISTED.get(kind.rsplit(maxsplit=1)[-1]))
+def unknown(kind: str, name: str, known: Iterable[str], meant: str = "") -> InputError:
+    """Return the error for an unknown name; it says what is `meant`, else it suggests the nearest known names."""
+    mend = meant or nearest(name, known, _LISTED.get(kind.rsplit(maxsplit=1)[-1]))
     error = BareError(f"no {kind} is called {name!r}; {mend}")
     error.field, error.value, error.mend = kind, name, mend
     return error
@@ -130,18 +130,29 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> InputError:
 def nearest(name: str, known: Iterable[str], listed: str | None = None) -> str:
     """Return the hint for an unknown name: its variants, else the nearest known names, else all of them.
 
+    Of a name of another catalogue, such as `meta-llama/Meta-Llama-3-70B`, its owner, its capital letters and its hyphens do not
+    count.
+
     Args:
         name: The name.
         known: The names that there are.
         listed: The word after `emu list` with which a user gets all of them, of which the hint then has a few.
     """
     names = sorted(known)
-    near = [n for n in names if n.startswith(f"{name}:")] or difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    bare = name.rpartition("/")[2].lower()
+    near = [n for n in names if n.startswith(f"{name}:")] or [n for n in names if _letters(n) == _letters(bare)]
+    near = near or difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    near = near or difflib.get_close_matches(bare, names, n=3, cutoff=0.5)
     if near:
         return f"did you mean {' or '.join(near)}?"
     if listed is not None and len(names) > _FEW:
         return f"known: {', '.join(names[:_FEW])}, ...; `emu list {listed}` prints all {len(names)}"
     return f"known: {', '.join(names)}"
+
+
+def _letters(name: str) -> str:
+    """Return a name in small letters, without hyphens and underscores."""
+    return name.lower().replace("-", "").replace("_", "")
 
 
 @cache
@@ -289,7 +300,7 @@ def check_known_settings(where: str, known: Iterable[str], given: Iterable[str])
         if key not in names:
             near = difflib.get_close_matches(key, names, n=1)
             hint = f"did you mean {near[0]}?" if near else f"it takes {', '.join(names) or 'none'}"
-            raise InputError(f"{where}: unknown setting {key!r}; {hint}")
+            raise mendable(f"{where}: unknown setting {key!r}", key, key, hint)
 
 
 def check_settings(where: str, build: Callable[..., object], given: Mapping[str, str]) -> None:
@@ -303,4 +314,5 @@ def check_settings(where: str, build: Callable[..., object], given: Mapping[str,
     missing = [k for k, p in known.items() if p.default is p.empty and k not in given]
     if missing:
         example = ",".join(f"{k}={given.get(k, '...')}" for k in known if k in given or k in missing)
-        raise InputError(f"{where}: settings missing: {', '.join(missing)}; write {where}:{example}")
+        line = f"{where}: settings missing: {', '.join(missing)}"
+        raise mendable(line, missing[0], None, f"write {where}:{example}")

@@ -12,6 +12,23 @@ def is_in_shell() -> bool:
     return _IN_SHELL.get()
 
 
+def setting_text(name: str, value: object = True) -> str:
+    """Return a setting as the asker writes it: `--bounds all` in the shell, `bounds='all'` in Python.
+
+    Args:
+        name: The name of the argument; its option has hyphens.
+        value: The value; True: the option has none.
+    """
+    if not is_in_shell():
+        return f"{name}={value!r}"
+    return f"--{name.replace('_', '-')}{'' if value is True else f' {value}'}"
+
+
+def output_text(option: str) -> str:
+    """Return what wrote a file, for errors: the option in the shell, `save` in Python."""
+    return option if is_in_shell() else "save"
+
+
 @contextmanager
 def in_shell() -> Iterator[None]:
     """Make errors name options as in the shell (`--global-batch`) while the context lasts."""

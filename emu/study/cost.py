@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from emu.errors import InputError, must_be
+from emu.errors import InputError, mendable, must_be
 from emu.topology.description.values import check_keys, load_toml
 from emu.topology.facts.facts import bisection, exchange_rate
 from emu.topology.topology import Topology
@@ -290,7 +290,8 @@ def cost(topology: Topology, book: PriceBook, *, across: bool = False, exchange:
     if missing:
         told = [f"{part!r}{f' ({why})' if (why := section.why_unpriced(part)) else ''}" for part in missing]
         what = f"no price for {', '.join(told)} of {topology.name}"
-        raise InputError(f"{book.name}: {what}; give one, or name the part in `free`")
+        mend = "give --prices a .toml file that has a price of it, or its name in `free`"
+        raise mendable(f"{book.name}: {what}", "--prices", book.name, mend)
     paid = {part: price for part, price in prices.items() if price is not None}
     low = Cost(
         topology.name,

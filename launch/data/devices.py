@@ -32,9 +32,16 @@ def _with_fitted_constants(device: Device, known: Mapping[str, Fitted]) -> Devic
     told = [KERNELS_TOLD] if "gemm_share" in values else []
     if of_runs:
         values |= of_runs.constants
-        values["step_errors"] = tuple(step_error(KINDS[kind], like, ratios) for kind, ratios in of_runs.unseen.items())
+        errors = (step_error(KINDS[kind], like, ratios) for kind, ratios in of_runs.unseen.items())
+        values["step_errors"] = tuple(each._replace(beyond=_beyond_runs(device.name)) for each in errors)
         told.append(f"published steps of {', '.join(of_runs.models)}")
     return replace(device, **values, fitted_on=" and ".join(told))
+
+
+def _beyond_runs(device: str) -> str:
+    """Return why the errors of a like device need not hold for this one: its attention is another; "": they hold."""
+    alone = device in LIKE and device not in _ATTENTION_OF
+    return f"no published run of this kind on {device} is known" if alone else ""
 
 
 def _h100_of_500_w(h100: Device) -> Device:

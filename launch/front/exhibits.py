@@ -17,7 +17,7 @@ from emu.collective.operation import Operation
 from emu.collective.operation import operation as find_operation
 from emu.collective.schedule import Schedule
 from emu.collective.shape import Grid, ranks_of, show_shape
-from emu.errors import InputError
+from emu.errors import mendable
 from emu.files import write_file
 from emu.topology.facts.facts import Summary, summary
 from emu.topology.topology import Topology
@@ -168,7 +168,9 @@ def draw(value: object) -> "ShownFigure":
         drawn = lazy("chart.algorithm_chart:round_figure")(value, title)
     else:
         mend = "draw a Topology or a Schedule, or use `.plot()` of an answer"
-        raise InputError(f"draw: a {type(value).__name__} has no picture; {mend}")
+        if isinstance(value, str):
+            mend = f"draw a topology by emu.draw(emu.build_topology({value!r})), or a schedule of emu.schedule"
+        raise mendable(f"draw: a {type(value).__name__} has no picture", "value", value, mend)
     return drawn
 
 

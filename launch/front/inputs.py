@@ -7,7 +7,7 @@ import difflib
 import importlib
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields
 from functools import wraps
 from numbers import Integral, Real
@@ -27,6 +27,7 @@ from emu.topology import catalogue
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.timed_dtype import AS_RAN
+from emu.units import is_whole
 from launch.data.devices import find_device
 from launch.data.presets import STACKS
 from launch.shell import is_in_shell
@@ -41,7 +42,7 @@ if TYPE_CHECKING:  # it takes long to load
 
 # A name of the catalogue with its settings, a file, or an object. The aliases are texts, so that networkx is not loaded.
 TopologyLike: TypeAlias = "str | Path | Topology | nx.Graph"
-Topologies: TypeAlias = "TopologyLike | Sequence[TopologyLike]"
+Topologies: TypeAlias = "str | Path | Topology | nx.Graph | Sequence[str | Path | Topology | nx.Graph]"
 ModelLike = str | Path | Model | Mapping[str, Any]  # a name of the catalogue, a file, or sizes for an architecture
 DeviceLike = str | Path | Device | Mapping[str, Any]  # a name, a file, an object, or its fields
 Words = str | Sequence[str]
@@ -207,6 +208,7 @@ _KINDS: dict[Any, tuple[Any, str]] = {
     float | None: (Real | None, "a number"),
     str: (str, "text"),
     str | None: (str | None, "text"),
+    Words: (str | Path | list | tuple, "text, or a list of texts"),
 }
 
 
@@ -228,7 +230,7 @@ def question(answer: Callable[P, T]) -> Callable[P, T]:
             _check(answer.__name__, parameters, named)
             return answer(*given, **named)
         except InputError as error:
-            raise _in_python(error) from None
+            raise _in_python(error, parameters) from None
 
     return ask
 
@@ -251,16 +253,51 @@ def _check(name: str, parameters: Any, named: dict[str, Any]) -> None:
             raise InputError(f"{name}: no argument is called {key!r}; {hint}")
         kind, what = _KINDS.get(parameters[key].annotation, (object, ""))
         if not isinstance(value, kind):
-            raise must_be(name, key, what, value)
+            raise must_be(name, key, what, value, _right_kind(value, kind))
+        if what == _KINDS[Words][1] and (wrong := [each for each in several(value) if not isinstance(each, str | Path)]):
+            raise must_be(name, key, what, wrong[0], _right_kind(wrong[0], kind))
 
 
-def _in_python(error: InputError) -> InputError:
-    """Return the error with options replaced by the arguments of Python: `--global-batch` by `global_batch`."""
+def _right_kind(value: object, kind: Any) -> str:
+    """Return how an argument of the wrong type is written; "": nobody knows what was meant."""
+    if isinstance(value, Mapping):
+        words = [str(key) if of is True else f"{key}={','.join(map(str, several(of)))}" for key, of in value.items()]
+        together = ",".join(words)
+        return f"write {together!r}" if kind is str or len(words) == 1 else f"write {words}"
+    if isinstance(value, str):
+        return f"write {value} without quotes" if is_whole(value) else "write it as a number, such as 8192"
+    return ""
+
+
+def _in_python(error: InputError, parameters: Collection[str]) -> InputError:
+    """Return the error with options replaced by the arguments of Python: `--global-batch` by `global_batch`.
+
+    Its field is an argument or a key within one: where it is a phrase, the argument that the phrase or the line begins with.
+
+    Args:
+        error: The error.
+        parameters: The names of the arguments.
+    """
 
     def argument(flag: re.Match[str]) -> str:
         return flag[1].replace("-", "_")
 
     plain = InputError(_FLAG.sub(argument, str(error)))
-    plain.field = None if error.field is None else _FLAG.sub(argument, error.field)
+    plain.field = None if error.field is None else _argument_of(_FLAG.sub(argument, error.field), str(plain), parameters)
     plain.value, plain.mend = error.value, _FLAG.sub(argument, error.mend)
     return plain
+
+
+def _argument_of(field: str, line: str, parameters: Collection[str]) -> str:
+    """Return the argument that the field of an error is about; the field itself if it is one word, or of no argument.
+
+    Args:
+        field: The field, such as `global_batch` or `sharding of a plan`.
+        line: The line of the error, which may begin with an argument and a colon.
+        parameters: The names of the arguments.
+    """
+    words = field.split()
+    if len(words) == 1:
+        return field
+    named = [word for word in (*words, line.partition(":")[0]) if word in parameters]
+    return named[0] if named else field

@@ -146,6 +146,9 @@ def bench(
         check_fabric: Check the fluid time: run the window in which the fabric has most to do by packets of `network`, 8 times
             with other starts.
 
+    Returns:
+        The time at each size on each topology; with `algorithm="all"` the time of every algorithm, and `fastest`, the best.
+
     Raises:
         InputError: an argument is impossible; the line says which, and how to mend it.
         RunError: a rank failed.

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, overload
 
 from emu.errors import InputError, either
 from emu.files import write_file
+from launch.shell import output_text
 from launch.show.blocks import Page
 from launch.show.row_file import json_text, plain, rows_text
 
@@ -59,6 +60,7 @@ class Result(Sequence[R], Generic[R]):
     rows: tuple[R, ...]
 
     FILES: ClassVar[tuple[str, ...]] = (".json", ".jsonl", ".csv", ".html")  # the endings that `save` knows
+    _FIRST_COLUMNS: ClassVar[tuple[str, ...]] = ()  # of `to_pandas`, where the rows have many fields
     _drawn_by: ClassVar[str] = ""  # the function that draws the picture, as `lazy` takes it; "": there is none
 
     def __init_subclass__(cls, drawn_by: str = "", files: Sequence[str] = ()) -> None:
@@ -107,7 +109,9 @@ class Result(Sequence[R], Generic[R]):
             pandas = importlib.import_module("pandas")
         except ModuleNotFoundError:
             raise InputError("to_pandas: pandas is not installed; pip install 'emu-cluster[pandas]'") from None
-        return pandas.json_normalize([plain(row) for row in self.records()])
+        found = pandas.json_normalize([plain(row) for row in self.records()])
+        first = [name for name in self._FIRST_COLUMNS if name in found]
+        return found[[*first, *(name for name in found if name not in first)]]
 
     def figure(self) -> "Figure":
         """Return the picture of the answer.
@@ -187,7 +191,7 @@ class Result(Sequence[R], Generic[R]):
 
     def save_html(self, path: Path) -> None:
         """Write the report."""
-        write_file("--html", path, lazy("html.page:html_of")(self.page()).encode())
+        write_file(output_text("--html"), path, lazy("html.page:html_of")(self.page()).encode())
 
     def __repr__(self) -> str:
         return self.text()

@@ -60,7 +60,7 @@ class Page:
 
 _LABEL = 16  # width of the labels of lines, in letters
 # Names of the key figures that come first on a page.
-_FIRST = ("step_time_s", "mfu", "tokens_per_s", "compute_s", "exposed_comm_s", "idle_s", "peak_memory_bytes")
+_FIRST = ("step_time_s", "expected_s", "mfu", "tokens_per_s", "compute_s", "exposed_comm_s", "idle_s", "peak_memory_bytes")
 
 
 def fact_lines(facts: Iterable[Fact]) -> list[str]:

@@ -23,6 +23,7 @@ from scipy.optimize import isotonic_regression
 from emu.arrays import F64
 from emu.errors import InputError
 from emu.files import write_file
+from launch.shell import output_text
 
 INK, GREY = "#22313f", "#7c8894"
 TITLE_PT = 11.0
@@ -156,7 +157,7 @@ def save(figure: Figure, path: Path) -> None:
         WriteError: the file cannot be written.
     """
     kind = path.suffix[1:].lower()
-    write_file("--png", path, picture_bytes(figure, kind if kind in _UNDATED else "png"))
+    write_file(output_text("--png"), path, picture_bytes(figure, kind if kind in _UNDATED else "png"))
 
 
 def hue(number: int) -> str:

@@ -22,6 +22,7 @@ from emu.trace.report.report import stages_of
 from emu.trace.report.request_times import Arrivals, talking
 from emu.trace.report.spans import merged
 from emu.trace.trace import Kind, Trace
+from launch.shell import output_text
 from launch.show.limits import MOST_LINKS, MOST_RANKS
 
 
@@ -152,7 +153,7 @@ def write_perfetto(lanes: Iterable[Lane], path: Path) -> None:
         WriteError: the file cannot be written.
     """
     told = json.dumps({"displayTimeUnit": "ns", "traceEvents": list(_events(lanes))}, separators=(",", ":"))
-    write_file("--timeline", path, told.encode())
+    write_file(output_text("--timeline"), path, told.encode())
 
 
 def _events(lanes: Iterable[Lane]) -> Iterator[dict[str, object]]:

@@ -38,6 +38,8 @@ _REPORTER: ContextVar[Reporter] = ContextVar("reporter", default=_silent)
 def progress(report: Callable[[str, int, int | None], None]) -> Iterator[None]:
     """Call a function with the progress of operations within the context.
 
+    Of a search the label has what is known so far, too. It is reported every four seconds, by another thread.
+
     Args:
         report: A function of the label of what is done, the number of its parts that are done, and the number of all of them;
             None: their number is unknown.
@@ -45,21 +47,43 @@ def progress(report: Callable[[str, int, int | None], None]) -> Iterator[None]:
 
     @contextmanager
     def reporter(label: str, total: int | None, state: State) -> Iterator[Advance]:
-        done = 0
+        done, known_now = 0, state if total is None else None
+
+        def tell() -> None:
+            report(f"{label}: {known_now()}" if known_now else label, done, total)
 
         def advance(known: str = "") -> None:
             nonlocal done
             done += 1
-            report(label, done, total)
+            tell()
 
         report(label, 0, total)
-        yield advance
+        with _regularly(tell) if known_now else nullcontext():
+            yield advance
 
     before = _REPORTER.set(reporter)
     try:
         yield
     finally:
         _REPORTER.reset(before)
+
+
+@contextmanager
+def _regularly(tell: Callable[[], None]) -> Iterator[None]:
+    """Call a function every four seconds while the context lasts."""
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(SILENCE_S):
+            tell()
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()
 
 
 def show_on_stderr() -> None:

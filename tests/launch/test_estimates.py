@@ -73,11 +73,33 @@ def test_an_estimate_tells_how_far_it_may_be_off_on_devices_like_this(emu):
     )
     found = emu(*one, "--json").json
     assert found["either_way"] == worst("dense")
-    line = next(line for line in emu(*one).out.splitlines() if line.startswith("expected"))
-    assert f"{found['either_way']:.1%} either way" in line
+    assert expected_line(emu(*one).out) == f"no published run is of so small a model, {UNKNOWN}"
     assert "either_way" not in emu(*one, "--device", "tpuv4", "--json").json
-    assert "no published run of this kind on a tpuv4 is known" in emu(*one, "--device", "tpuv4").out
-    assert f"{found['either_way']:.1%} either way" in emu(*STEP, *BOTH).out
+    assert expected_line(emu(*one, "--device", "tpuv4").out) == f"no published run of this kind on tpuv4 is known, {UNKNOWN}"
+    assert f"expected: no published run is of so small a model, {UNKNOWN}\n" in emu(*STEP, *BOTH).out
+
+
+def test_a_step_of_a_large_model_tells_the_range_in_which_it_is_expected(emu, tmp_path):
+    large = ("--plan", "tp=8,sp,microbatch=1", "--global-batch", "1", "--seq", "8192", "--topology", "ub-mesh:board")
+    asked, page = ("estimate", "--model", "llama3-8b", *large), tmp_path / "page.html"
+    step = emu(*asked, "--json", "--html", str(page)).json
+    off, took_s = step["either_way"], step["step_time_s"]
+    low, high = took_s / (1 + off), took_s / (1 - off)
+    told = f"{format_time(low)} to {format_time(high)}"
+    assert expected_line(emu(*asked).out) == f"{told}: {off:.1%} either way: {step['either_way_by']}"
+    assert f'data-figure="expected_s" data-value="{low} {high}">{told}<' in page.read_text()
+    other = emu(*asked, "--device", "h200", "--html", str(page)).out
+    assert expected_line(other) == f"no published run of this kind on h200 is known, {UNKNOWN}"
+    assert "expected_s" not in page.read_text()
+
+
+UNKNOWN = "so that nobody knows how far this is off"
+
+
+def expected_line(shown):
+    """Return the text after the label of the line `expected`."""
+    [line] = [line for line in shown.splitlines() if line.startswith("expected  ")]
+    return line.removeprefix("expected").strip()
 
 
 @pytest.mark.parametrize(
@@ -93,7 +115,6 @@ def test_a_step_with_experts_or_in_fp8_has_the_interval_of_its_own_kind(emu, kin
     narrow = ("--stack", stack) if stack else ()
     found = emu(*step, *narrow, "--json").json
     assert found["either_way"] == worst(kind) > worst("dense")
-    assert found["either_way_by"] in emu(*step, *narrow).out
     assert ("experts" in found["either_way_by"], "FP8" in found["either_way_by"]) == ("experts" in kind, "FP8" in kind)
     if kind == "experts":  # no run with experts is known of an A100
         assert "either_way" not in emu(*step, "--device", "a100-80g", "--json").json
@@ -122,13 +143,15 @@ def test_every_command_that_times_a_step_tells_how_far_it_may_be_off(emu, comman
     after = (SCRIPT, str(tmp_path / "losses")) * (command == "run")
     more = ("--cache", str(tmp_path), "--stack", "software=megatron") * (command == "plan")
     shown = emu(*OF_RUNS[command], *more, *after).out
-    [line] = [line for line in shown.splitlines() if line.startswith("expected  ")]
-    runs = sum(map(len, read_fitted()["h100"].unseen["dense"].values()))
-    rests_on = f"the worst error of {runs} published runs of 4 dense models on h100; Emu was fitted to none of them"
-    assert f"{off:.1%} either way: {rests_on}" in line
+    why = "no published run is of " + ("a script" if command == "run" else "so small a model")
+    assert expected_line(shown) == f"{why}, {UNKNOWN}"
     found = emu(*OF_RUNS[command], *more, "--json", *after).json
     step = found[0] if isinstance(found, list) else found
-    assert step["either_way"] == off
+    assert (step["either_way"], step["beyond_runs"]) == (off, why)
+    runs = sum(map(len, read_fitted()["h100"].unseen["dense"].values()))
+    assert step["either_way_by"].startswith(
+        f"the worst error of {runs} published runs of 4 dense models on h100, each timed by"
+    )
     unknown = emu(*OF_RUNS[command], *more, "--device", "tpuv4", "--json", *after).json
     assert "either_way" not in (unknown[0] if isinstance(unknown, list) else unknown)
 

@@ -12,6 +12,7 @@ import psutil
 import pytest
 from PIL import Image
 
+from emu.study.planning.find import STARTED_AGAIN
 from emu.study.planning.search import results
 from launch.show import progress
 from tests.launch.processes import gone, wait_for
@@ -76,10 +77,10 @@ def test_an_interrupted_search_prints_what_it_knows_and_ends_as_interrupted(emu,
     done = emu(*ASKED, "--stack", "software=megatron", "--cache", str(tmp_path), *words)
     assert done.code == 130
     assert done.err.lstrip().startswith("emu: interrupted: ")
-    assert done.err.endswith("; started again, the search goes on from here\n")
+    assert done.err.endswith(f"; {STARTED_AGAIN}\n")
     if not words:
         assert done.out.startswith("llama-tiny on 2 h100 of ub-mesh:board")
-        assert "goes on from here when it is started again\n" in done.out
+        assert f"the search was interrupted; {STARTED_AGAIN}\n" in done.out
     elif words == ("--json",):
         assert done.json["ended"] == "interrupted"
         assert done.json["rows"]

@@ -108,7 +108,10 @@ PLANS = [
         ("--seq", "30"),
         "seq must be such that the 30 tokens of a rank divide by tp=4, as sp requires, got 30; take 28 or 32",
     ),
-    ("llama-tiny", "dp=2", ("--seq", "4096"), "seq must be at most the 1024 tokens of llama-tiny, got 4096"),
+    (
+        *("llama-tiny", "dp=2", ("--seq", "4096")),
+        "seq must be at most the 1024 tokens of llama-tiny, got 4096; take 1024, or a model with a larger max_seq",
+    ),
     (
         "gpt-moe-tiny",
         "tp=2,dp=2,ep=2",

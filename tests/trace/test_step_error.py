@@ -5,11 +5,13 @@ from math import ceil
 import numpy as np
 import pytest
 
-from emu.trace.device.step_error import KINDS, RunKind, step_error
+from emu.model.model import find_model
+from emu.trace.device.step_error import KINDS, LEAST_FLOPS, RunKind, step_error
 from launch.data.devices import DEVICES
 from launch.data.fitted import read_fitted
 
 DENSE = RunKind(experts=False, fp8=False)
+UNSEEN = ", each timed by constants that were fitted without its model"
 
 
 def test_with_few_models_it_is_the_worst_run_of_all():
@@ -17,7 +19,7 @@ def test_with_few_models_it_is_the_worst_run_of_all():
     found = step_error(DENSE, "h100", ratios)
     assert found.share == pytest.approx(0.05)
     assert (found.runs, found.models, found.covered) == (6, 3, 3)
-    assert found.text == "the worst error of 6 published runs of 3 dense models on h100; Emu was fitted to none of them"
+    assert found.text == "the worst error of 6 published runs of 3 dense models on h100" + UNSEEN
 
 
 def test_many_runs_of_one_model_tell_no_more_than_its_worst():
@@ -40,10 +42,7 @@ def test_a_model_of_the_same_kind_is_within_it_as_often_as_it_says(models):
 def test_words_say_which_models_are_within_where_not_all_are():
     found = step_error(RunKind(experts=True, fp8=True), "x", {str(i): (1 + i / 100,) for i in range(1, 20)})
     assert (found.covered, found.share) == (18, pytest.approx(0.18))
-    assert (
-        found.text
-        == "18 models are within, of 19 published runs of 19 models with experts in FP8 on x; Emu was fitted to none of them"
-    )
+    assert found.text == "18 models are within, of 19 published runs of 19 models with experts in FP8 on x" + UNSEEN
 
 
 @pytest.mark.parametrize(("device", "kind"), [(name, kind) for name, of in read_fitted().items() for kind in of.unseen])
@@ -60,6 +59,26 @@ def test_the_interval_of_a_device_holds_for_nine_tenths_of_the_models_of_publish
 
 def test_every_kind_of_published_runs_is_known_of_an_h100():
     assert {each.kind for each in DEVICES["h100"].step_errors} == set(KINDS.values())
-    assert DEVICES["h200"].step_errors == DEVICES["h100"].step_errors
+    assert DEVICES["h800"].step_errors == DEVICES["h100"].step_errors
     assert {each.kind.word for each in DEVICES["a100-80g"].step_errors} == {"dense"}
     assert DEVICES["tpuv4"].step_error(DENSE) is None
+
+
+def test_the_error_of_an_h100_need_not_hold_for_an_h200_whose_attention_nobody_has_measured():
+    large = find_model("llama3-8b").flops_per_token(8192)
+    assert DEVICES["h100"].step_error(DENSE).beyond_runs(large) is None
+    assert DEVICES["h800"].step_error(DENSE).beyond_runs(large) is None
+    assert DEVICES["h200"].step_error(DENSE).beyond_runs(large) == "no published run of this kind on h200 is known"
+
+
+def test_the_error_of_large_models_need_not_hold_for_a_script_or_a_model_smaller_than_all_that_ran():
+    of = DEVICES["h100"].step_error(DENSE)
+    assert of.beyond_runs(None) == "no published run is of a script"
+    assert of.beyond_runs(find_model("llama-tiny").flops_per_token(64)) == "no published run is of so small a model"
+    assert of.beyond_runs(find_model("qwen3-30b-a3b").flops_per_token(4096)) is None  # one of the published runs
+
+
+def test_no_published_run_is_of_a_model_below_the_least():
+    names = {name for fitted in read_fitted().values() for of in fitted.unseen.values() for name in of}
+    assert len(names) == 13
+    assert min(find_model(name).flops_per_token(1024) for name in names) > LEAST_FLOPS

@@ -33,6 +33,8 @@ CHOICES = {
     "recompute": ("none", "selective", "full", OPS),
     "cp_comm": ("p2p", "all_gather"),
 }
+# Words of others for a choice, and how to mend them.
+MEANT = {"zero2": "ZeRO-2 is not modelled; take zero1 or fsdp", "zero3": "ZeRO-3 is sharding=fsdp"}
 MAY_BE_ZERO = ("microbatch", "etp", "shard", "capacity", "imbalance", "clip", "dropout")
 
 
@@ -107,7 +109,8 @@ class Plan:
                 raise must_be("plan", name, f"{least} or more", value)
         for name, known in CHOICES.items():
             if getattr(self, name) not in known:
-                raise unknown(f"{name} of a plan", getattr(self, name), known)
+                said = getattr(self, name)
+                raise unknown(f"{name} of a plan", said, known, MEANT.get(said, ""))
         for name in ("dropout", "imbalance"):
             if getattr(self, name) >= 1:
                 raise must_be("plan", name, "0 or more and below 1", getattr(self, name))

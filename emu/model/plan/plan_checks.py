@@ -69,7 +69,8 @@ def check_fits_model(plan: Plan, model: Model, stack: Stack = _PYTORCH) -> None:
     _check_experts(plan, model)
     _check_ops(plan, stack)
     if plan.seq > model.max_seq:
-        raise must_be("plan", "seq", f"at most the {model.max_seq} tokens of {model.name}", plan.seq)
+        mend = f"take {model.max_seq}, or a model with a larger max_seq"
+        raise must_be("plan", "seq", f"at most the {model.max_seq} tokens of {model.name}", plan.seq, mend)
     stage_layers(plan, model)
 
 

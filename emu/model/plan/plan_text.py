@@ -5,7 +5,7 @@ from dataclasses import fields
 from itertools import groupby
 
 from emu.errors import InputError, must_be
-from emu.model.plan.plan import CHOICES, MAY_BE_ZERO, Plan
+from emu.model.plan.plan import CHOICES, MAY_BE_ZERO, MEANT, Plan
 from emu.registry import unknown
 from emu.units import is_whole
 
@@ -44,7 +44,8 @@ def read_words(text: str) -> dict[str, object]:
             found[last].append(name)
             continue
         if not equals and name not in _FLAGS:
-            meant = next((f"did you mean {key}={name}?" for key, known in CHOICES.items() if name in known), "e.g. dp=4,tp=4")
+            else_meant = MEANT.get(name, "e.g. dp=4,tp=4")
+            meant = next((f"did you mean {key}={name}?" for key, known in CHOICES.items() if name in known), else_meant)
             raise must_be("plan", "an entry", "NAME=VALUE", word, meant)
         if name not in WORDS:
             raise unknown("axis or setting of a plan", name, WORDS)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from emu.errors import InputError
+from emu.errors import InputError, mendable
 from emu.model.generate.generate import memory_by_part
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_text import spell
@@ -24,19 +24,21 @@ from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.units import format_size
 
+STARTED_AGAIN = "started again, the search lists and bounds all plans once more, and reads what was timed from its cache"
 _NEAR = 100  # plans of the least memory among which the nearest is looked for
 
 
 class InterruptedSearch(KeyboardInterrupt):
-    """The interruption of a search, with the table of the results so far.
+    """The interruption of a search by Ctrl-C or by a notebook's stop button; `table` has the plans so far.
 
     Args:
-        table: The table; None: no step was timed.
+        table: The table, whose `rows` are the plans; None: no step was timed.
         cause: The error of the signal.
     """
 
     def __init__(self, table: PlanTable | None, cause: KeyboardInterrupt) -> None:
-        super().__init__()
+        known = "no plan is known yet" if table is None else "the plans so far: error.table.rows"
+        super().__init__(f"the search was interrupted; {known}; {STARTED_AGAIN}")
         self.table, self.cause = table, cause
 
 
@@ -76,7 +78,7 @@ def find_plans(
             theirs = search.time_named()
         except KeyboardInterrupt as stopped:
             table = interrupted_table(search)
-            stopped.add_note(f"{state.text()}; started again, the search goes on from here")
+            stopped.add_note(f"{state.text()}; {STARTED_AGAIN}")
             raise InterruptedSearch(table, stopped) from stopped
     return plan_table(search, ours, theirs)
 
@@ -86,8 +88,8 @@ def _no_time_error(prepared: PreparedSearch, search: Search) -> InputError:
     if not search.plans.quick_s:
         return _no_room_error(prepared)
     count = len(search.plans.quick_s)
-    mend = "ask `emu estimate` for one of them, which says why"
-    return InputError(f"plan: none of the {count} plans that were composed can be timed in full; {mend}")
+    line = f"plan: none of the {count} plans that were composed can be timed in full"
+    return mendable(line, "plan", prepared.request.given, "ask `emu estimate` for one of them, which says why")
 
 
 def _no_room_error(prepared: PreparedSearch) -> InputError:
@@ -103,8 +105,8 @@ def _no_room_error(prepared: PreparedSearch) -> InputError:
     sizes = [(sum(taken(plan).values()), spell(plan), plan) for plan in plans]
     needed, words, plan = min(sizes, key=lambda each: each[:2])
     has, lacks, told = (*map(format_size, (prepared.memory_bytes, needed - prepared.memory_bytes)), parts_text(taken(plan)))
-    return InputError(
+    line = (
         f"plan: no plan of {plan.world} NPUs fits {prepared.model.name} into the {has} of the {prepared.device.name}: the "
-        f"nearest, {words}, takes {format_size(needed)} of a rank's memory, {lacks} more than there is ({told}); take more "
-        "NPUs, a shorter sequence, or a device with more memory"
+        f"nearest, {words}, takes {format_size(needed)} of a rank's memory, {lacks} more than there is ({told})"
     )
+    return mendable(line, "npus", plan.world, "take more NPUs, a shorter sequence, or a device with more memory")

@@ -76,6 +76,7 @@ def _table(search: Search, rows: tuple[PlanRow, ...], end: SearchEnd) -> PlanTab
         memory_bytes=prepared.memory_bytes,
         either_way=off and off.share,
         either_way_by=off and off.text,
+        beyond_runs=off and off.beyond_runs(prepared.model.flops_per_token(prepared.request.seq)),
         not_searched=prepared.not_searched,
         plans=len(prepared.plans),
         candidates=sum(end.decided.values()) - sum(n for bound_s, n in search.ladder.refused if bound_s <= limit_s),

@@ -75,7 +75,7 @@ def _dp_parts(plan: Plan) -> int:
     return lcm(experts // gcd(experts, plan.tp * plan.cp), plan.shard or 1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class StepEstimate(Step):
     """An estimated step on one topology: the figures of the step, what was asked, and how it was timed.
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from emu.errors import InputError
+from emu.errors import InputError, mendable
 from emu.model.generate.generate import memory_by_part
 from emu.model.model import Model
 from emu.model.plan.plan import Plan, divisors
@@ -36,11 +36,11 @@ def fitting_memory(model: Model, plan: Plan, stack: Stack, device: Device, most_
     needed, has = sum(memory.values()), device.memory_bytes
     if not has or needed <= has:
         return memory
-    raise InputError(
+    line = (
         f"plan: {model.name} by {spell(plan)} takes {format_size(needed)} of a rank's memory, {format_size(needed - has)} more "
-        f"than the {format_size(has)} of the {device.name}: {parts_text(memory)}; "
-        f"{_proposal_text(model, plan, stack, has, most_ranks)}"
+        f"than the {format_size(has)} of the {device.name}: {parts_text(memory)}"
     )
+    raise mendable(line, "plan", spell(plan), _proposal_text(model, plan, stack, has, most_ranks))
 
 
 def parts_text(memory: Mapping[str, int]) -> str:

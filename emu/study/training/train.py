@@ -50,7 +50,7 @@ class TrainRequest:
     packets: PacketFabric | None = None  # the packets by which its step is timed; None: the fluid fabric
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class TrainingResult(Step):
     """The result of a training run on one topology: the figures of its step, and its losses."""
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from math import ceil
 from typing import NamedTuple
 
+LEAST_FLOPS = 6e9  # for each token, of a model of 1 B parameters; the smallest of the runs has 1.7 B
 _OF_TEN = 9  # of ten other models, those whose runs the error shall hold for
 
 
@@ -39,6 +40,7 @@ class StepError(NamedTuple):
     runs: int
     models: int
     covered: int  # models whose runs are all within the share
+    beyond: str = ""  # why it need not hold on a device that takes it over from `device`; "": it holds there, too
 
     @property
     def text(self) -> str:
@@ -49,7 +51,19 @@ class StepError(NamedTuple):
         experts, fp8 = " with experts" * self.kind.experts, " in FP8" * self.kind.fp8
         of = f"{self.runs} published runs of {self.models} {'' if experts else 'dense '}model{'s' * (self.models > 1)}{experts}"
         which = "the worst error of" if self.covered == self.models else f"{self.covered} models are within, of"
-        return f"{which} {of}{fp8} on {self.device}; Emu was fitted to none of them"
+        return f"{which} {of}{fp8} on {self.device}, each timed by constants that were fitted without its model"
+
+    def beyond_runs(self, flops_per_token: float | None) -> str | None:
+        """Return why the error need not hold for a step; None: the step is one of the kind of the runs.
+
+        Args:
+            flops_per_token: The FLOPs of the model for each token, forward and backward; None: it is a script's, and unknown.
+        """
+        if self.beyond:
+            return self.beyond
+        if flops_per_token is None:
+            return "no published run is of a script"
+        return None if flops_per_token >= LEAST_FLOPS else "no published run is of so small a model"
 
 
 def step_error(kind: RunKind, device: str, ratios: Mapping[str, Sequence[float]]) -> StepError:

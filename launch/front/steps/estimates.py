@@ -22,7 +22,7 @@ from launch.clusters import job_pool
 from launch.front import inputs
 from launch.front.inputs import DeviceLike, ModelLike, Topologies, Words, question
 from launch.front.profile_calibration import calibration_of_profile
-from launch.front.steps.sweeps import PointTimer, Sweep, SweepPoint, sweep_steps
+from launch.front.steps.sweeps import PointTimer, Sweep, SweepPoint, device_text, sweep_steps
 from launch.front.steps.timed_steps import FaultyJobs, TimedSteps, steps_on_each, usual_device
 from launch.show.progress import itself, with_progress
 from launch.show.text.estimate_table import estimate_report, estimates_report
@@ -130,10 +130,10 @@ def estimate(
         mend = "write the device by `emu calibrate --from`, and name its file by --device"
         raise must_be("estimate", "--like", "left out where there is a --sweep", str(like), mend)
     if inputs.several(sweep):
-        words = {"model": inputs.model_word(model), "plan": plan, "stack": stack, "device": str(usual_device(device))}
+        words = {"model": inputs.model_word(model), "plan": plan, "stack": stack, "device": device_text(usual_device(device))}
         words |= {"seq": str(seq), "global-batch": str(global_batch)}
         timer = PointTimer(partial(_step_at, request), pool, label="estimating the steps")
-        return sweep_steps(inputs.several(sweep), words, inputs.several(topology), timer, f"A step of {model}")
+        return sweep_steps(inputs.several(sweep), words, inputs.several(topology), timer, f"A step of {request.model}, {plan}")
     built, found = inputs.topologies_of(topology), _device_of(device, like, software.precision.activation)
     engine.check_on(built)
     label = f"estimating a step of {request.model}"

@@ -20,7 +20,7 @@ from launch.clusters import job_pool
 from launch.front import inputs
 from launch.front.inputs import DeviceLike, ModelLike, Topologies, Words, question
 from launch.front.result import Result, lazy
-from launch.front.steps.sweeps import PointTimer, Sweep, SweepPoint, sweep_steps
+from launch.front.steps.sweeps import PointTimer, Sweep, SweepPoint, device_text, sweep_steps
 from launch.show.blocks import Page
 from launch.show.progress import late_notice, progress_bar
 from launch.show.text.estimate_table import plans_report
@@ -128,7 +128,7 @@ def plan(
         if inputs.several(sweep):
             if named:
                 raise InputError("plan: --sweep and --beside exclude each other; leave one of them out")
-            words = {"model": word, "plan": plan, "stack": stack, "device": str(device)}
+            words = {"model": word, "plan": plan, "stack": stack, "device": device_text(device)}
             words |= {"npus": str(npus), "seq": str(seq), "global-batch": str(global_batch)}
             timer = _points_timer(request, kept, local, pool)
             return sweep_steps(inputs.several(sweep), words, inputs.several(topology), timer, f"The best plan of {word}")

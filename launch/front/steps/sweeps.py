@@ -25,11 +25,12 @@ from emu.trace.device.device import Device
 from emu.units import is_whole
 from launch.data.devices import find_device
 from launch.data.presets import STACKS
-from launch.front.inputs import PLAIN_SWEPT, stack_of
-from launch.front.result import Result
+from launch.front.inputs import PLAIN_SWEPT, DeviceLike, stack_of
+from launch.front.result import Result, lazy
+from launch.show.blocks import Page
 from launch.show.progress import with_progress
 from launch.show.row_file import csv_text, row_known
-from launch.show.text.estimate_table import SweepRow, SweepStep, sweep_record, sweep_text
+from launch.show.text.estimate_table import SweepRow, SweepStep, sweep_record, sweep_report, sweep_text
 
 _WHOLE = ("seq", "global-batch", "npus")  # options that take whole numbers
 _PARTS = (*(f"plan.{w}" for w in WORDS), *(f"stack.{w}" for w in STACK_WORDS), "topology.SETTING", "device.SETTING")
@@ -209,7 +210,12 @@ class Sweep(Result[SweepRow], drawn_by="chart.step_chart:sweep_figure"):
     The picture has the step time at each value, with a line for each topology and each combination of other sweeps.
     """
 
-    title: str  # of the picture
+    title: str  # of the picture and the page
+
+    @property
+    def fastest(self) -> SweepRow:
+        """The point and the topology with the shortest step."""
+        return min((row for row in self.rows if row.step is not None), key=lambda row: row.step.step_time_s)  # type: ignore[union-attr]
 
     def records(self) -> Sequence[object]:
         """Return a flat row for each point and topology."""
@@ -218,6 +224,15 @@ class Sweep(Result[SweepRow], drawn_by="chart.step_chart:sweep_figure"):
     def text(self) -> str:
         """Return a line of CSV for each point and topology, under a head."""
         return csv_text(self.records()).rstrip("\n")
+
+    def __repr__(self) -> str:
+        return sweep_report(self.rows)
+
+    def page(self) -> Page:
+        """Return the page: the picture and the table, under a title that names what is swept."""
+        title = f"{self.title}: a sweep of {' and '.join(self.rows[0].point)}"
+        made: Page = lazy("html.page:answer_page")(title, sweep_report(self.rows), self._drawn())
+        return made
 
     def _shown(self) -> tuple[Any, ...]:
         return self.rows, self.title
@@ -269,7 +284,25 @@ def _topology_text(topology: object) -> str:
     """
     if isinstance(topology, str | Path):
         return str(topology)
-    raise must_be("--sweep", "topology", "a name or a file", getattr(topology, "name", type(topology).__name__))
+    raise _must_be_text("topology", topology)
+
+
+def device_text(device: DeviceLike) -> str:
+    """Return the text that names a device, whose settings a sweep may change.
+
+    Raises:
+        InputError: it is an object or a dict.
+    """
+    if isinstance(device, str | Path):
+        return str(device)
+    raise _must_be_text("device", device)
+
+
+def _must_be_text(what: str, given: object) -> InputError:
+    """Return the error of an object where a sweep takes a text, whose settings it may change."""
+    got = getattr(given, "name", "") or type(given).__name__
+    mend = f"register it by @emu.register.{what}, and give its name"
+    return must_be("--sweep", what, "a name or a file, as a sweep may change its settings", got, mend)
 
 
 def _resolved(said: Words, built: Mapping[str, Topology]) -> SweepPoint:

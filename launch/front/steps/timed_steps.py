@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -40,7 +40,7 @@ from launch.show.blocks import Page
 from launch.show.lanes import few_lanes, lanes, write_perfetto
 from launch.show.progress import with_progress
 from launch.show.text.machine_table import job_report
-from launch.show.text.step_report import step_report
+from launch.show.text.step_report import has_error, step_report
 
 S = TypeVar("S", bound=Step)
 
@@ -48,16 +48,16 @@ S = TypeVar("S", bound=Step)
 def steps_on_each(made: Iterable[tuple[S, TimedTrace]], label: str, count: int) -> tuple[tuple[S, ...], tuple[TimedTrace, ...]]:
     """Return the step on each topology with its timed trace, and report each step as soon as it is known.
 
-    Several steps have the means of their parts, by which their tables compare them.
+    Each has the means of its parts, by which tables compare steps.
 
     Args:
         made: The steps with their timed traces, each computed when it is needed.
         label: The label of the progress.
         count: The number of topologies.
     """
-    several = count > 1
-    every = ((with_means(step, timed) if several else step, timed) for step, timed in made)
-    rows, steps = zip(*with_progress(every, label, count, _progress_line, (lambda of: of[0]) if several else None), strict=True)
+    every = ((with_means(step, timed), timed) for step, timed in made)
+    known = (lambda of: of[0]) if count > 1 else None
+    rows, steps = zip(*with_progress(every, label, count, _progress_line, known), strict=True)
     return rows, steps
 
 
@@ -83,6 +83,10 @@ def _progress_line(made: tuple[Step, TimedTrace]) -> str:
 class TimedSteps(Result[S]):
     """A training step on each topology, with its timed trace."""
 
+    _FIRST_COLUMNS = (
+        *("topology", "model", "plan", "global_batch", "ranks", "device", "step_time_s", "tokens_per_s", "mfu"),
+        *("peak_memory_bytes", "compute_s", "exposed_comm_s", "idle_s", "bubble_s"),
+    )
     title: str  # of the report
     subtitle: str
     timed: tuple[TimedTrace, ...]  # the tasks of each step
@@ -101,6 +105,21 @@ class TimedSteps(Result[S]):
     def records(self) -> Sequence[object]:
         """Return the steps with the means of their parts."""
         return self.with_means()
+
+    def to_pandas(self) -> Any:
+        """Return the steps as a DataFrame of pandas, with the figures that are mostly asked for first.
+
+        Two columns, `expected_least_s` and `expected_most_s`, have the range in which each step is expected; none where nobody
+        knows it.
+
+        Raises:
+            InputError: pandas is not installed.
+        """
+        found = super().to_pandas()
+        at = list(found).index("step_time_s") + 1
+        for i, name in enumerate(("expected_least_s", "expected_most_s")):
+            found.insert(at + i, name, [step.expected_s[i] if has_error(step) else None for step in self.rows])
+        return found
 
     def text(self) -> str:
         """Return the report of each step."""

@@ -22,7 +22,7 @@ from emu.study.planning.search.row import PlanTable
 from emu.study.training.estimate import StepEstimate
 from emu.units import format_size, format_time, parse_bandwidth, parse_size, parse_time
 from launch.show.canvas import GREY, add_legend, check_own_page, dress, hue, new_page, wrap
-from launch.show.chart.time_chart import PALE, Line, dress_bars, lines
+from launch.show.chart.time_chart import PALE, Line, TimeAxis, dress_bars, lines
 from launch.show.step_parts import means_of, step_parts
 from launch.show.text.estimate_table import SweepRow
 from launch.show.text.machine_table import MachineWaste, machine_name
@@ -113,7 +113,8 @@ def sweep_figure(rows: Sequence[SweepRow], title: str) -> Figure:
     for i, (name, at) in enumerate(found.items()):
         below, times_s = zip(*sorted(at), strict=True)
         drawn.append(Line(name, below, times_s, hue(i)))
-    return lines(drawn, title, below=first, places={place: word for word, place in places.items()})
+    named = {place: word for word, place in places.items()}
+    return lines(drawn, title, below=first, places=named, upward=TimeAxis("step time", from_zero=True))
 
 
 def _swept_name(row: SweepRow, *, several: bool) -> str:

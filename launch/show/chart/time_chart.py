@@ -24,6 +24,7 @@ from launch.show.canvas import INK, add_legend, dress, new_page, spread_apart
 from launch.show.lanes import Lane
 
 MOST_RANKS = 32
+_LINEAR = 10  # limit of the ratio of the longest to the shortest time on a linear scale
 _COLOURS = ("#8d99ae", "#d95f02", "#0072b2", "#009e73", "#cc79a7", "#e6ab02")
 
 
@@ -150,6 +151,16 @@ class Line(NamedTuple):
     marks: tuple[str, ...] = ()  # matplotlib mark of each size; dots unless given
 
 
+class TimeAxis(NamedTuple):
+    """The upper axis of a chart of lines: its name, and where it begins."""
+
+    name: str = "virtual time"
+    from_zero: bool = False  # at 0, on a linear scale, where the longest time is at most ten times the shortest
+
+
+_VIRTUAL = TimeAxis()
+
+
 def lines(
     drawn: Sequence[Line],
     title: str,
@@ -157,6 +168,7 @@ def lines(
     marks: Mapping[str, str] = MappingProxyType({}),
     below: str = "size",
     places: Mapping[float, str] = MappingProxyType({}),
+    upward: TimeAxis = _VIRTUAL,
 ) -> Figure:
     """Return a chart of lines, the pale ones behind the others.
 
@@ -166,6 +178,7 @@ def lines(
         marks: The matplotlib mark of each name of the legend; empty: there is no legend.
         below: The name of the quantity along the lower axis.
         places: The text at each position of the lower axis; empty: positions are sizes in bytes.
+        upward: The axis of the times.
     """
     figure, axes = new_page(_WIDE_IN, max(_HIGH_IN, _REST_IN + len(drawn) * _APART_PT / 72), title)
     for line in drawn:
@@ -174,10 +187,10 @@ def lines(
         axes.plot(line.sizes, line.times_s, **style)
         for size, time_s, mark in zip(line.sizes, line.times_s, line.marks or "o" * len(line.sizes), strict=True):
             axes.plot(size, time_s, mark, markersize=3 if pale else 5, **style)
-    _scale(axes, sorted({size for line in drawn for size in line.sizes}))
+    _scale(axes, drawn, from_zero=upward.from_zero)
     axes.xaxis.set_major_formatter(lambda place, _: places[place] if places else format_size(place))
     axes.yaxis.set_major_formatter(lambda time_s, _: format_time(time_s))
-    dress(axes, below, "virtual time")
+    dress(axes, below, upward.name)
     handles = [Line2D([], [], color=INK, marker=mark, linestyle="", label=name) for name, mark in marks.items()]
     if handles:
         add_legend(figure, axes, 4, handles)
@@ -185,12 +198,17 @@ def lines(
     return figure
 
 
-def _scale(axes: Axes, sizes: Sequence[float]) -> None:
-    """Set both axes to logarithmic scales, with ticks at sizes and at round times."""
+def _scale(axes: Axes, drawn: Sequence[Line], *, from_zero: bool) -> None:
+    """Set both axes to logarithmic scales, with ticks at sizes and at round times; `from_zero` is that of `TimeAxis`."""
+    sizes = sorted({size for line in drawn for size in line.sizes})
+    times_s = [time_s for line in drawn for time_s in line.times_s]
     axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
     axes.xaxis.set_major_locator(FixedLocator(sizes[:: -(-len(sizes) // _MOST_TICKS)]))
-    axes.yaxis.set_major_locator(_times(*axes.get_ylim()))
+    if from_zero and max(times_s) <= _LINEAR * min(times_s):
+        axes.set_ylim(bottom=0)
+    else:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(_times(*axes.get_ylim()))
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_minor_locator(NullLocator())
 

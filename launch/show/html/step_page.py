@@ -94,7 +94,7 @@ def settings_of(step: Step) -> list[str]:
             f"global batch {step.global_batch}; stack {step.stack}",
             f"placement {step.axes}: neighbouring NPUs are on the first axis",
         ]
-    told += [f"auto: {step_choice_text(step)}"] if step.auto is not None else []
+    told += [f"auto: {step_choice_text(step)}"] if step_choice_text(step) else []
     return [*told, *spread_lines("the step", step.spread)]
 
 

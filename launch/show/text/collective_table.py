@@ -16,6 +16,7 @@ from emu.study.measure.bench import BenchRow, UntimedRow, algorithm_names, best_
 from emu.study.measure.request import PlacedBench
 from emu.study.prove.verify import VerificationRow
 from emu.units import format_size, format_time
+from launch.shell import setting_text
 from launch.show.text.packet_lines import beside_fluid, check_lines, waits_of_packets
 from launch.show.text.table import Column, column_table, merged_assumption_lines, spread_lines, table
 
@@ -51,7 +52,7 @@ def bounds_text(rows: Sequence[BenchRow]) -> str:
     told += [f"  {kind}: {BOUND_MEANINGS[kind]}" for kind in kinds]
     left_out = list(dict.fromkeys(each for row in rows for each in row.bounds_left_out))
     if left_out:
-        told.append(f"  not computed, because they take long (add --bounds all): {', '.join(left_out)}")
+        told.append(f"  not computed, because they take long (add {setting_text('bounds', 'all')}): {', '.join(left_out)}")
     largest = {row.topology: row for row in sorted(rows, key=lambda row: row.size_bytes)}
     return "\n".join([*told, *filter(None, map(_orientation_text, largest.values()))])
 

@@ -1,20 +1,22 @@
 """The reports of estimates: the figures of a step on one topology, a table of several, and the table of the plans of a search.
 
-The steps of a sweep are CSV, for other programs.
+The steps of a sweep are CSV for other programs, and a table for a reader.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from emu.model.stack.stack import find_software
+from emu.study.planning.find import STARTED_AGAIN
 from emu.study.planning.search.row import INTERRUPTED, PROVED, PlanRow, PlanTable
 from emu.study.planning.search.search import MOST_AFTER_FIRST, MOST_WORK
 from emu.study.training.estimate import StepEstimate
-from emu.units import format_size, format_time
+from emu.units import format_size, format_time, is_whole
+from launch.shell import is_in_shell, setting_text
 from launch.show.blocks import Fact, fact_lines
 from launch.show.step_parts import MEANS_TOLD, axes_in_order, exposed_columns, means_of, part_column
 from launch.show.text.packet_lines import packet_facts
-from launch.show.text.step_report import off_text, step_choice_text, step_text
+from launch.show.text.step_report import has_error, off_text, step_choice_text, step_text
 from launch.show.text.table import Column, column_table, figures, merged_assumption_lines
 
 
@@ -51,17 +53,22 @@ def plan_columns(rows: Sequence[PlanRow], number: str = "") -> list[Column[PlanR
 
 def plans_report(planned: PlanTable) -> str:
     """Return a table of plans, fastest first, with the reason why each is slower, and the assumptions."""
-    rows, off, by = planned.rows, planned.either_way, planned.either_way_by
+    rows = planned.rows
     topologies = dict.fromkeys(row.topology for row in rows)
     lines = [
         f"{planned.model} on {planned.npus} {planned.device} of {', '.join(topologies)}, "
         f"{planned.global_batch} sequences of {planned.seq} tokens, software={planned.software}",
         *("", column_table(plan_columns(rows), rows), "", f"exposed and bubble: {MEANS_TOLD}", PROOF, "", *_reasons(rows), ""),
-        *fact_lines([Fact("expected", None if off is None else f"each step {off_text(planned.device, off, by)}")]),
+        *fact_lines([Fact("expected", _expected_text(planned))]),
         *fact_lines([Fact("searched", f"{searched_text(planned)}, in {planned.wall_s:.1f} s"), *unsearched(planned)]),
         *merged_assumption_lines([("", planned.assumptions)]),
     ]
     return "\n".join(lines)
+
+
+def _expected_text(planned: PlanTable) -> str | None:
+    """Return a note on the expected error of the steps of plans; None: no run of their kind is known."""
+    return None if planned.either_way is None else f"{'each step ' * has_error(planned)}{off_text(planned)}"
 
 
 def searched_text(planned: PlanTable) -> str:
@@ -83,19 +90,21 @@ def _undecided_text(planned: PlanTable) -> str:
     """Return a note on the candidates that a search left undecided, with their least possible time."""
     least = "" if planned.least_s is None else f", none of which takes less than {format_time(planned.least_s)}"
     told = f"{planned.decided['undecided']:,} candidates{least}"
+    proves = "--all" if is_in_shell() else setting_text("prove_all")
     if planned.ended == INTERRUPTED:
-        return f"{told}: the search was interrupted, and goes on from here when it is started again"
+        return f"{told}: the search was interrupted; {STARTED_AGAIN}"
     most, more = (f"{of.steps:,} steps, {of.requests:,} requests or {of.plans:,} plans" for of in (MOST_WORK, MOST_AFTER_FIRST))
     return (
-        f"{told}: a search ends after {most}, and after {more} more once it has the first plan; --all proves all, and "
-        "words (--plan) search some of them"
+        f"{told}: a search ends after {most}, and after {more} more once it has the first plan; {proves} proves all, and "
+        f"words ({'--plan' if is_in_shell() else '`plan`'}) search some of them"
     )
 
 
 def _reasons(rows: Sequence[PlanRow]) -> list[str]:
     """Return a line for each plan with the reason why it is slower than the first."""
     told = [f"{number:>2}  {row.why}" for number, row in enumerate(rows, 1) if row.why]
-    star = ["", "*  a plan of yours (--beside)"] if any(row.beside for row in rows) else []
+    yours = f"*  a plan of yours ({'--beside' if is_in_shell() else '`beside`'})"
+    star = ["", yours] if any(row.beside for row in rows) else []
     alone = "no other plan is listed: no other fits, or no other was asked for"
     return ["why it is slower than the first:", *told, *star] if told else [alone, *star]
 
@@ -122,7 +131,8 @@ def sweep_record(row: SweepRow) -> dict[str, object]:
 
     A point without a step has only the reason.
     """
-    where: dict[str, object] = {**row.point, "topology": row.topology, "refused": row.refused}
+    point = {name.replace("-", "_"): int(value) if is_whole(value) else value for name, value in row.point.items()}
+    where: dict[str, object] = {**point, "topology": row.topology, "refused": row.refused}
     if row.step is None:
         return where
     of, names = means_of(row.step), _OF_PLAN if isinstance(row.step, PlanRow) else _OF_ESTIMATE
@@ -143,6 +153,26 @@ def sweep_text(row: SweepRow) -> str:
     """Return a point of a sweep as a short text: its values, the topology and the step time."""
     values = ", ".join(f"{name}={value}" for name, value in row.point.items())
     return f"{values} on {row.topology}: {row.refused if row.step is None else format_time(row.step.step_time_s)}"
+
+
+def sweep_report(rows: Sequence[SweepRow]) -> str:
+    """Return the table of a sweep: a line for each point and topology, with its step or the reason why there is none."""
+    every = [row.step for row in rows if row.step is not None]
+
+    def of_step(head: str, text: Callable[[SweepStep], str]) -> Column[SweepRow]:
+        return Column(head, lambda row: "-" if row.step is None else text(row.step))
+
+    columns = [
+        *(Column(name, lambda row, name=name: row.point[name]) for name in rows[0].point),  # type: ignore[misc]
+        Column("topology", lambda row: row.topology),
+        *([of_step("plan", lambda step: step.plan)] if any(isinstance(step, PlanRow) for step in every) else []),
+        of_step("step", lambda step: format_time(step.step_time_s)),
+        of_step("MFU", lambda step: "-" if step.mfu is None else f"{step.mfu:.3f}"),
+        of_step("tokens/s", lambda step: "-" if step.tokens_per_s is None else f"{step.tokens_per_s:,.0f}"),
+        of_step("memory", lambda step: format_size(step.peak_memory_bytes)),
+        *([Column("refused", lambda row: row.refused)] if len(every) < len(rows) else []),
+    ]
+    return column_table(columns, rows)
 
 
 def _estimate_columns(results: Sequence[StepEstimate]) -> list[Column[StepEstimate]]:
@@ -169,7 +199,7 @@ def estimates_report(results: Sequence[StepEstimate]) -> str:
     """Return a table with a line for each topology and a column of exposed communication for each axis."""
     first = results[0]
     algorithms = [f"{r.topology}: {', '.join(f'{op} {by}' for op, by in r.algorithms.items()) or 'none'}" for r in results]
-    algorithms += [f"{r.topology}: auto, {step_choice_text(r)}" for r in results if r.auto is not None]
+    algorithms += [f"{r.topology}: auto, {step_choice_text(r)}" for r in results if step_choice_text(r)]
     lines = [
         *dict.fromkeys(f"{r.model} by {r.plan}, software={r.software}" for r in results),
         f"{first.device}; placement {first.axes}: neighbouring NPUs are on the first axis",
@@ -177,7 +207,7 @@ def estimates_report(results: Sequence[StepEstimate]) -> str:
         column_table(_estimate_columns(results), results),
         "",
         f"compute, exposed and idle: {MEANS_TOLD}",
-        f"expected: {off_text(first.device, first.either_way, first.either_way_by)}",
+        f"expected: {off_text(first)}",
     ]
     told = [*lines, *algorithms, *_packet_lines(results), ""]
     return "\n".join([*told, *merged_assumption_lines([(r.topology, r.assumptions) for r in results])])

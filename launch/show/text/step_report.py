@@ -16,7 +16,8 @@ from launch.show.text.packet_lines import packet_facts
 from launch.show.text.profile_report import measured_facts, profile_tables, read_facts
 from launch.show.text.table import Column, assumption_lines, column_table, figures, spread_lines
 
-if TYPE_CHECKING:  # it loads torch
+if TYPE_CHECKING:  # they load torch
+    from emu.study.planning.search.row import PlanTable
     from emu.study.training.train import TrainingResult
 
 _SHOWN = 8  # limit of the step times that are listed
@@ -60,24 +61,34 @@ def _part_figure(step: Step, name: str, label: str, note: str = "") -> KeyFigure
 
 def expected_text(step: Step) -> str:
     """Return a text with the expected error of the step time, and the resulting range."""
-    off = off_text(step.device, step.either_way, step.either_way_by)
-    if step.either_way is None:
-        return off
+    return f"{_range_text(step)}: {off_text(step)}" if has_error(step) else off_text(step)
+
+
+def _range_text(step: Step) -> str:
+    """Return the least and the largest time that the step takes by its expected error, as text."""
     low, high = map(format_time, step.expected_s)
-    return f"{low} to {high}: {off}"
+    return f"{low} to {high}"
 
 
-def off_text(device: str, either_way: float | None, by: str | None) -> str:
-    """Return a text with the expected error of step times on a device, and its basis.
+def has_error(of: "Step | PlanTable") -> bool:
+    """Return whether an error of published runs holds for a step, or for the steps of plans."""
+    return of.either_way is not None and of.beyond_runs is None
 
-    Args:
-        device: The name of the device.
-        either_way: The share by which times may be too high or too low; None: not known.
-        by: The runs from which this share is known.
-    """
-    if either_way is None:
-        return f"no published run of this kind on a {device} is known, so that nobody knows how far this is off"
-    return f"{either_way:.1%} either way: {by}"
+
+def off_text(of: "Step | PlanTable") -> str:
+    """Return a text with the expected error of a step, or of the steps of plans, and its basis."""
+    if not has_error(of):
+        why = of.beyond_runs or f"no published run of this kind on {of.device} is known"
+        return f"{why}, so that nobody knows how far this is off"
+    return f"{of.either_way:.1%} either way: {of.either_way_by}"
+
+
+def _expected_figure(step: Step) -> KeyFigure | None:
+    """Return the key figure of the range in which the step is expected; None: nobody knows it."""
+    if step.either_way is None or not has_error(step):
+        return None
+    low, high = step.expected_s
+    return KeyFigure("expected_s", "expected", _range_text(step), f"{low} {high}", f"{step.either_way:.1%} either way")
 
 
 def rate_facts(step: ComparedStep) -> list[Fact]:
@@ -101,14 +112,15 @@ def foot_facts(step: Step) -> list[Fact]:
         *packet_facts(step.step_time_s, step.packets, step.fabric_check),
         *([] if step.read is not None else [Fact("peak memory", f"{format_size(peak)} on {most}{_memory_text(step)}", held)]),
         Fact("algorithms", ", ".join(f"{op} {name}" for op, name in step.algorithms.items()) or "none"),
-        Fact("  auto", None if step.auto is None else step_choice_text(step)),
+        Fact("  auto", step_choice_text(step) or None),
     ]
 
 
 def facts_of(step: Step) -> list[Fact]:
     """Return all facts of a step: parts, rate, critical path, links, memory, algorithms and ranks."""
     ranks = Fact("NPUs", None, KeyFigure("ranks", "NPUs", f"{step.ranks:,}", step.ranks, step.device))
-    return [*part_facts(step), *measured_facts(step), *rate_facts(step), *foot_facts(step), ranks]
+    expected = Fact("expected", None, _expected_figure(step))
+    return [*part_facts(step), expected, *measured_facts(step), *rate_facts(step), *foot_facts(step), ranks]
 
 
 def loss_facts(trained: "TrainingResult") -> list[Fact]:
@@ -301,11 +313,11 @@ def pacing_lines(paced: PaceFigures | None) -> list[str]:
 
 
 def step_choice_text(step: Step) -> str:
-    """Return the changes and both step times; "" where algorithms were not chosen for the step.
+    """Return the changes and both step times; "" where no algorithm was chosen for the step.
 
     An example: `dp all_gather: ring instead of direct; 7.7 s instead of 11.9 s`.
     """
-    if step.auto is None:
+    if step.auto is None or not step.auto.free:
         return ""
     if not step.auto.changed:
         return "for the whole step, no choice is better than the fastest algorithm of each request"

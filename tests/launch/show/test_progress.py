@@ -4,6 +4,7 @@ import io
 import logging
 import re
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -148,3 +149,27 @@ def test_rows_of_several_topologies_are_told_as_they_are_known_and_which_one_is_
     )
     assert f"on {fabrics[0]} for 0 s" in told[:first]
     assert f"1 of 2: on {fabrics[1]} for 0 s" in told[first:second]
+
+
+def test_a_function_of_the_user_hears_what_a_search_knows_while_nothing_ends(monkeypatch):
+    monkeypatch.setattr(progress, "SILENCE_S", 0.05)
+    heard, twice = [], threading.Event()
+
+    def report(label, done, total):
+        heard.append((label, done, total))
+        if len(heard) == 3:
+            twice.set()
+
+    with progress.progress(report), progress.progress_bar("searching", None, lambda: "the best so far") as advance:
+        assert twice.wait(5)
+        advance()
+    assert heard[0] == ("searching", 0, None)
+    assert heard[1] == heard[2] == ("searching: the best so far", 0, None)
+    assert heard[-1] == ("searching: the best so far", 1, None)
+
+
+def test_a_function_of_the_user_hears_the_plain_label_where_the_number_of_parts_is_known():
+    heard = []
+    with progress.progress(lambda *each: heard.append(each)), progress.progress_bar("timing", 1, lambda: "for 3 s") as advance:
+        advance()
+    assert heard == [("timing", 0, 1), ("timing", 1, 1)]

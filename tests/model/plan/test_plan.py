@@ -137,7 +137,8 @@ def test_a_model_that_does_not_divide_is_refused_with_what_fits():
         check_fits_model(Plan(tp=3), TINY)
     with refused("plan: tp must be a divisor of the 4 key and value heads of llama-tiny, got 8; take tp=4"):
         check_fits_model(Plan(tp=8), TINY)
-    with refused("plan: seq must be at most the 1024 tokens of llama-tiny, got 2048"):
+    larger = "take 1024, or a model with a larger max_seq"
+    with refused(f"plan: seq must be at most the 1024 tokens of llama-tiny, got 2048; {larger}"):
         check_fits_model(Plan(seq=2048), TINY)
     check_fits_model(Plan(tp=4, dp=2), TINY)
 

@@ -136,7 +136,7 @@ def test_energy_is_power_times_hours_times_the_price(tmp_path):
     [
         (
             "[any.parts]\n",
-            r"mine: no price for 'NPU', 'switch', 'cable' of big-switch:n=8; give one, or name the part in",
+            r"for 'NPU', 'switch', 'cable' of big-switch:n=8; give --prices a \.toml file that has a price of it, or its",
         ),
         ("[nvl]\n", r"mine: prices must be of big-switch, or of any, got 'nvl'; give a section \[big-switch.parts\]"),
         ("", r"mine.toml: no prices; give a section \[any.parts\]"),

@@ -11,6 +11,7 @@ from emu.errors import InputError
 from emu.model.plan.plan_text import parse_plan
 from emu.study.job_pool import LocalPool
 from emu.study.planning.bound.candidate_bounds import CandidateBounds
+from emu.study.planning.find import STARTED_AGAIN
 from emu.study.planning.search import results, search
 from emu.study.planning.search.results import ResultCache
 from emu.study.planning.search.row import OUT_OF_WORK, PROVED, Candidate, parts_s, reason_of
@@ -177,7 +178,7 @@ def test_what_is_interrupted_goes_on_where_it_stopped_and_finds_the_same(tmp_pat
     with pytest.raises(KeyboardInterrupt) as stopped:
         found(*SMALL, kept=ResultCache(tmp_path))
     [told] = stopped.value.cause.__notes__
-    assert told.endswith("; started again, the search goes on from here")
+    assert told.endswith(f"; {STARTED_AGAIN}")
     assert float(told.partition("no plan that is left takes less than ")[2].split()[0]) > 0
     first, most[0] = began[:], -1
     again = found(*SMALL, kept=ResultCache(tmp_path))

@@ -8,7 +8,7 @@ import pytest
 
 from emu.model.plan.plan_text import spell
 from emu.study.job_pool import LocalPool
-from emu.study.planning.find import InterruptedSearch
+from emu.study.planning.find import STARTED_AGAIN, InterruptedSearch
 from emu.study.planning.search import results, search
 from emu.study.planning.search.ladder import BoundLadder
 from emu.study.planning.search.results import QUICK, ResultCache, SearchState, StepJob
@@ -171,7 +171,7 @@ def test_an_interrupted_search_says_what_may_come_before_what_it_knows(tmp_path,
     assert rows
     assert all(row.step_time_s < left_s for row in known.rows if row.least_untimed_s is None)
     assert known.least_s <= left_s
-    assert "the search was interrupted, and goes on from here when it is started again" in plans_report(known)
+    assert f"the search was interrupted; {STARTED_AGAIN}" in plans_report(known)
 
 
 def step_words(candidate):
@@ -204,7 +204,7 @@ def test_every_row_says_whether_it_is_proved_and_the_words_are_explained_once(mo
     assert [each in line for each, line in zip(words, lines, strict=True)] == [True] * len(words)
     [column] = [each for each in _table(planned).columns if each.head == "proof"]
     assert [column.text(row) for row in planned.rows] == words
-    assert any(each.startswith("not decided: ") and "--all proves all" in each for each in _search_sentences(planned))
+    assert any(each.startswith("not decided: ") and "prove_all=True proves all" in each for each in _search_sentences(planned))
 
 
 def test_progress_tells_the_best_each_time_that_it_improves_and_when_it_is_proved():
@@ -217,7 +217,8 @@ def test_progress_tells_the_best_each_time_that_it_improves_and_when_it_is_prove
 
     planned = found(*SMALL, kept=ResultCache(None), progress=progress)
     assert all(line.startswith("so far the fastest: ") for line in lines[:-1])
-    assert lines[-1].startswith(f"proved the fastest: {planned.rows[0].plan}, ")
+    first = planned.rows[0]
+    assert lines[-1].startswith(f"proved the fastest: {first.plan} in placement {first.axes}: ")
     assert len(lines) == len(set(lines))
     [told] = [state for label, state in states if label.startswith("searching ")]
     assert told.startswith(lines[-1].partition(";")[0])

@@ -53,7 +53,7 @@ class BoundLadder:
     def add_plans(self, progress: Progress) -> None:
         """Add all plans that may fit the memory to the frontier, with the bounds that take least time to compute."""
         plans, quick, copies = self.search.plans, self.search.bounds.quick, len(self.search.topologies)
-        with progress(f"bounding {len(plans):,} plans", len(plans), None) as advance:
+        with progress(f"bounding {len(plans):,} plan{'s' * (len(plans) > 1)}", len(plans), None) as advance:
             for plan in plans:
                 if self._may_fit(plan):
                     self.frontier.add(quick.by_sequence_s(plan), SEQUENCE, Candidate(-1, plan, ()))

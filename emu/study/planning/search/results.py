@@ -228,8 +228,9 @@ class SearchState:
         rest = f"no plan that is left{least}" if least else "no plan is left"
         if self.best is None:
             return rest
-        time_s, (_, plan, _) = self.best
-        return f"{'proved' if self.is_proved else 'so far'} the fastest: {spell(plan)}, {format_time(time_s)}; {rest}"
+        time_s, (_, plan, axes) = self.best
+        placed = f"{spell(plan)} in placement {','.join(axes)}" if axes else spell(plan)
+        return f"{'proved' if self.is_proved else 'so far'} the fastest: {placed}: {format_time(time_s)}; {rest}"
 
     def _improve(self, time_s: float, candidate: Candidate) -> None:
         """Store a candidate as the best if it is faster than the best so far, or as fast with a smaller `tie_key`."""

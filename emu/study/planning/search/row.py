@@ -62,7 +62,7 @@ class Candidate(NamedTuple):
         return self.topology, spell(self.plan), self.plan.pass_batch, self.axes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class PlanRow:
     """A plan on one topology with its timed step.
 
@@ -85,6 +85,9 @@ class PlanRow:
     least_untimed_s: float | None = None  # the least that plans without a time may take; None: more than this row (proved)
     beside: bool = False  # whether the user named this plan; else the search found it
     why: str = ""  # why it is slower than the first row; "": it is the first
+
+    def __repr__(self) -> str:
+        return f"<PlanRow {self.plan} on {self.topology}: {format_time(self.step_time_s)}, MFU {self.mfu:.3f}>"
 
     @staticmethod
     def of(step: StepEstimate, timed: TimedTrace) -> "PlanRow":
@@ -111,6 +114,7 @@ class PlanTable:
     memory_bytes: int  # of the device; 0: not known
     either_way: float | None = field(default=None, metadata=LEFT_OUT)  # share by which times may be too high or low
     either_way_by: str | None = field(default=None, metadata=LEFT_OUT)  # the runs from which this share is known
+    beyond_runs: str | None = field(default=None, metadata=LEFT_OUT)  # why it need not hold; None: it holds
     global_batch: int
     seq: int
     software: str

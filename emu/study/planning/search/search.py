@@ -95,7 +95,8 @@ class Search:
 
         A candidate is left out if the lower bound of its time is above the time of the slowest plan of the table.
         """
-        label = f"searching {len(self.ladder.frontier.entries):,} plans for the best"
+        may_fit = len({entry.candidate.plan for entry in self.ladder.frontier.entries})
+        label = f"searching {may_fit:,} of {len(self.prepared.plans):,} plans, those that may fit the memory, for the best"
         self._note_bound()
         with self.progress(label, None, self._progress_text) as advance:
             self.state.advance = advance

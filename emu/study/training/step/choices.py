@@ -150,3 +150,4 @@ class StepChoice:
 
     alone_step_time_s: float  # seconds of the step with the fastest algorithm for each request alone
     changed: tuple[AlgorithmChange, ...]
+    free: tuple[str, ...] = ()  # the requests that no word served, such as `dp all_reduce`

@@ -137,8 +137,9 @@ def judged(trace: Trace, device: Device, ranks: int, step_s: float, products: Se
     """Return fields of a step: its rate, the possible error, and whether it is the whole script."""
     whole = is_whole_script(trace)
     off = None if whole else device.step_error(kind_of(trace, products))
-    reached = rate(trace, ranks, step_s, products)
-    return {**reached, "whole_script": whole, "either_way": off and off.share, "either_way_by": off and off.text}
+    per_token = int(dict(trace.meta)[_FLOPS]) / int(dict(trace.meta)[_TOKENS]) if has_work(trace) else None
+    error = {"either_way": off.share, "either_way_by": off.text, "beyond_runs": off.beyond_runs(per_token)} if off else {}
+    return {**rate(trace, ranks, step_s, products), "whole_script": whole, **error}
 
 
 def kind_of(trace: Trace, products: Sequence[Products]) -> RunKind:

@@ -35,7 +35,7 @@ from emu.trace.report.mean_parts import MeanParts, mean_parts
 from emu.trace.report.report import StepReport, report
 from emu.trace.report.request_times import Arrivals, requests_of
 from emu.trace.trace import PARTS, Trace
-from emu.units import format_size
+from emu.units import format_size, format_time
 
 _MEMORY_TOLD = (
     "peak memory is the storage that lived on a rank, in the dtypes that ran; activations are all that is nothing else"
@@ -73,7 +73,7 @@ class ReplayError:
     share: float  # share of the measured time by which the replay is longer; below 0: shorter
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Step:
     """The figures of a training step on one topology; times are virtual except those that begin with `wall_`."""
 
@@ -106,6 +106,7 @@ class Step:
     busiest_links: tuple[BusyLink, ...]  # three at most
     either_way: float | None = field(default=None, metadata=LEFT_OUT)  # share that it may be off; None: not known
     either_way_by: str | None = field(default=None, metadata=LEFT_OUT)  # runs that this share is of
+    beyond_runs: str | None = field(default=None, metadata=LEFT_OUT)  # why it need not hold; None: it holds
     tokens_per_s: float | None = field(default=None, metadata=LEFT_OUT)  # as the next two; None: it is of no known model
     mfu: float | None = field(default=None, metadata=LEFT_OUT)
     hfu: float | None = field(default=None, metadata=LEFT_OUT)
@@ -135,6 +136,10 @@ class Step:
         """The least and the largest time (s) that such a step takes in practice, by the error of published runs."""
         off = self.either_way or 0.0
         return self.step_time_s / (1 + off), self.step_time_s / (1 - off)
+
+    def __repr__(self) -> str:
+        rate = "" if self.mfu is None else f", MFU {self.mfu:.3f}"
+        return f"<{type(self).__name__} {self.topology}: {format_time(self.step_time_s)}{rate}>"
 
 
 S = TypeVar("S", bound=Step)

@@ -120,7 +120,9 @@ class AlgorithmSearch:
         times_s = {each.changed: each.time_s for each in choices}
         times_s |= {each.changed: step.report.step_time_s for each, step in found}
         chosen, step = min(found, key=lambda each: (each[1].report.step_time_s, len(each[0].changed)))
-        return replace(step, auto=StepChoice(alone_step_time_s=times_s[()], changed=chosen.changed))
+        free = dict.fromkeys(f"{of.axis} {of.operation}".strip() for of in self.free_requests.by_coordinate)
+        auto = StepChoice(alone_step_time_s=times_s[()], changed=chosen.changed, free=tuple(free))
+        return replace(step, auto=auto)
 
     def find(self) -> DescentResult:
         """Search for the best options of the step and return them with the times of the step.
