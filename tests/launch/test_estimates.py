@@ -71,8 +71,7 @@ def test_an_estimate_tells_how_far_it_may_be_off_on_devices_like_this(emu):
         "--topology",
         "ub-mesh:board",
     )
-    found = emu(*one, "--json").json
-    assert found["either_way"] == worst("dense")
+    assert "either_way" not in emu(*one, "--json").json
     assert expected_line(emu(*one).out) == f"no published run is of so small a model, {UNKNOWN}"
     assert "either_way" not in emu(*one, "--device", "tpuv4", "--json").json
     assert expected_line(emu(*one, "--device", "tpuv4").out) == f"no published run of this kind on tpuv4 is known, {UNKNOWN}"
@@ -105,16 +104,19 @@ def expected_line(shown):
 @pytest.mark.parametrize(
     ("kind", "model", "stack"),
     [
-        ("dense in FP8", "llama-tiny", "fp8=tensor"),
-        ("experts", "gpt-moe-tiny", ""),
-        ("experts in FP8", "gpt-moe-tiny", "fp8=tensor"),
+        ("dense", "llama3-8b", ""),
+        ("dense in FP8", "llama3-8b", "fp8=tensor"),
+        ("experts", "mixtral-8x7b", ""),
+        ("experts in FP8", "mixtral-8x7b", "fp8=tensor"),
     ],
 )
 def test_a_step_with_experts_or_in_fp8_has_the_interval_of_its_own_kind(emu, kind, model, stack):
-    step = ("estimate", "--model", model, "--plan", "dp=2", "--global-batch", "2", "--seq", "64", "--topology", "ub-mesh:board")
+    plan = ("--plan", f"tp=8,sp,dp=8,sharding=zero1,microbatch=1{',ep=8' * ('experts' in kind)}")
+    step = ("estimate", "--model", model, *plan, "--global-batch", "64", "--seq", "4096", "--topology", "ub-mesh:rack")
     narrow = ("--stack", stack) if stack else ()
     found = emu(*step, *narrow, "--json").json
-    assert found["either_way"] == worst(kind) > worst("dense")
+    assert found["either_way"] == worst(kind) >= worst("dense")
+    assert "beyond_runs" not in found
     assert ("experts" in found["either_way_by"], "FP8" in found["either_way_by"]) == ("experts" in kind, "FP8" in kind)
     if kind == "experts":  # no run with experts is known of an A100
         assert "either_way" not in emu(*step, "--device", "a100-80g", "--json").json
@@ -138,8 +140,7 @@ OF_RUNS = {
 
 @pytest.mark.parametrize("command", OF_RUNS)
 def test_every_command_that_times_a_step_tells_how_far_it_may_be_off(emu, command, tmp_path):
-    """The line and the JSON name the error of the fit; a device that no step was measured on has neither."""
-    off = worst("dense")
+    """A script and a small model are like no published run: the line and the JSON say so instead of the error."""
     after = (SCRIPT, str(tmp_path / "losses")) * (command == "run")
     more = ("--cache", str(tmp_path), "--stack", "software=megatron") * (command == "plan")
     shown = emu(*OF_RUNS[command], *more, *after).out
@@ -147,13 +148,9 @@ def test_every_command_that_times_a_step_tells_how_far_it_may_be_off(emu, comman
     assert expected_line(shown) == f"{why}, {UNKNOWN}"
     found = emu(*OF_RUNS[command], *more, "--json", *after).json
     step = found[0] if isinstance(found, list) else found
-    assert (step["either_way"], step["beyond_runs"]) == (off, why)
-    runs = sum(map(len, read_fitted()["h100"].unseen["dense"].values()))
-    assert step["either_way_by"].startswith(
-        f"the worst error of {runs} published runs of 4 dense models on h100, each timed by"
-    )
+    assert (step["beyond_runs"], "either_way" in step) == (why, False)
     unknown = emu(*OF_RUNS[command], *more, "--device", "tpuv4", "--json", *after).json
-    assert "either_way" not in (unknown[0] if isinstance(unknown, list) else unknown)
+    assert not {"either_way", "beyond_runs"} & (unknown[0] if isinstance(unknown, list) else unknown).keys()
 
 
 def test_an_order_that_lacks_an_axis_is_refused(emu):

@@ -5,7 +5,7 @@ An error of a run is |ours / measured - 1|. Runs of one model have like errors, 
 
 from collections.abc import Mapping, Sequence
 from math import ceil
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 LEAST_FLOPS = 6e9  # for each token, of a model of 1 B parameters; the smallest of the runs has 1.7 B
 _OF_TEN = 9  # of ten other models, those whose runs the error shall hold for
@@ -52,6 +52,15 @@ class StepError(NamedTuple):
         of = f"{self.runs} published runs of {self.models} {'' if experts else 'dense '}model{'s' * (self.models > 1)}{experts}"
         which = "the worst error of" if self.covered == self.models else f"{self.covered} models are within, of"
         return f"{which} {of}{fp8} on {self.device}, each timed by constants that were fitted without its model"
+
+    def told(self, flops_per_token: float | None) -> dict[str, Any]:
+        """Return the fields of a step that say how far it may be off: the share and its runs, or why they need not hold.
+
+        Args:
+            flops_per_token: As in `beyond_runs`.
+        """
+        beyond = self.beyond_runs(flops_per_token)
+        return {"beyond_runs": beyond} if beyond else {"either_way": self.share, "either_way_by": self.text}
 
     def beyond_runs(self, flops_per_token: float | None) -> str | None:
         """Return why the error need not hold for a step; None: the step is one of the kind of the runs.

@@ -68,7 +68,8 @@ def plans_report(planned: PlanTable) -> str:
 
 def _expected_text(planned: PlanTable) -> str | None:
     """Return a note on the expected error of the steps of plans; None: no run of their kind is known."""
-    return None if planned.either_way is None else f"{'each step ' * has_error(planned)}{off_text(planned)}"
+    known = planned.either_way is not None or planned.beyond_runs is not None
+    return f"{'each step ' * has_error(planned)}{off_text(planned)}" if known else None
 
 
 def searched_text(planned: PlanTable) -> str:

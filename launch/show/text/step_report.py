@@ -72,7 +72,7 @@ def _range_text(step: Step) -> str:
 
 def has_error(of: "Step | PlanTable") -> bool:
     """Return whether an error of published runs holds for a step, or for the steps of plans."""
-    return of.either_way is not None and of.beyond_runs is None
+    return of.either_way is not None
 
 
 def off_text(of: "Step | PlanTable") -> str:
@@ -85,7 +85,7 @@ def off_text(of: "Step | PlanTable") -> str:
 
 def _expected_figure(step: Step) -> KeyFigure | None:
     """Return the key figure of the range in which the step is expected; None: nobody knows it."""
-    if step.either_way is None or not has_error(step):
+    if step.either_way is None:
         return None
     low, high = step.expected_s
     return KeyFigure("expected_s", "expected", _range_text(step), f"{low} {high}", f"{step.either_way:.1%} either way")
@@ -142,7 +142,7 @@ def step_text(step: Step, head: Sequence[str], more: Sequence[Fact] = (), *, of_
         more: Further figures, which come before the critical path.
         of_kind: Whether to say so where no run of the kind is known, by which one could tell how far the step is off.
     """
-    is_expected = of_kind or step.either_way is not None
+    is_expected = of_kind or step.either_way is not None or step.beyond_runs is not None
     lines = [
         *(*pacing_warning(step.paced), *head, *fact_lines(part_facts(step))),
         *fact_lines([*measured_facts(step), Fact("expected", expected_text(step) if is_expected else None)]),

@@ -138,7 +138,7 @@ def judged(trace: Trace, device: Device, ranks: int, step_s: float, products: Se
     whole = is_whole_script(trace)
     off = None if whole else device.step_error(kind_of(trace, products))
     per_token = int(dict(trace.meta)[_FLOPS]) / int(dict(trace.meta)[_TOKENS]) if has_work(trace) else None
-    error = {"either_way": off.share, "either_way_by": off.text, "beyond_runs": off.beyond_runs(per_token)} if off else {}
+    error = off.told(per_token) if off else {}
     return {**rate(trace, ranks, step_s, products), "whole_script": whole, **error}
 
 
