@@ -17,7 +17,7 @@ from emu.study.measure.bench import BenchRow
 from emu.units import format_size
 from launch.show.canvas import INK, add_legend, hue, new_page
 from launch.show.chart.time_chart import PALE, Line, bars, lines
-from launch.show.text.collective_table import MOST_RANKS, messages_of
+from launch.show.text.collective_table import MOST_RANKS, labels_of, messages_of
 from launch.show.text.table import span_text
 
 _COPY, _ADD = "#0072b2", "#d95f02"
@@ -101,7 +101,7 @@ def algorithm_figure(rows: Sequence[BenchRow]) -> Figure:
     sizes = sorted({row.size_bytes for row in rows})
     title = f"{rows[0].operation} among {rows[0].ranks} ranks of {rows[0].topology}"
     if len(sizes) == 1:
-        notes = ["" if row.of_bound is None else f"{row.of_bound:.3f} of the bound" for row in rows]
+        notes = ["" if row.of_bound is None else f"of_bound {row.of_bound:.3f}" for row in rows]
         drawn = [(row.built, row.time_s, note) for row, note in zip(rows, notes, strict=True)]
         return bars(drawn, f"{title}, {format_size(sizes[0])}")
     return lines(_lines(rows), f"{title}\nin colour: algorithms that are the fastest at some size")
@@ -137,19 +137,27 @@ def _short_names(names: Sequence[str]) -> str:
     return ", ".join(names[:shown]) + more
 
 
-def topology_figure(rows: Sequence[BenchRow]) -> Figure:
+def topology_figure(rows: Sequence[BenchRow], words: Sequence[str]) -> Figure:
     """Return a chart of how long one operation takes on each topology, and by which algorithm.
 
-    Times of several sizes are lines, with a colour for each topology and a mark for each algorithm.
+    Times of several sizes are lines, with a colour for each topology, or for each algorithm that was asked for, and a mark for
+    each algorithm that served it.
+
+    Args:
+        rows: The rows.
+        words: The algorithm of each row as it was asked for.
     """
-    ranks = sorted({row.ranks for row in rows})
-    title = f"{rows[0].operation} among {span_text(map(str, ranks))} ranks"
+    ranks, on, labels = sorted({row.ranks for row in rows}), {row.topology for row in rows}, labels_of(rows, words)
+    where = f" of {rows[0].topology}" if len(on) == 1 < len(set(words)) else ""
+    title = f"{rows[0].operation} among {span_text(map(str, ranks))} ranks{where}"
     if len({row.size_bytes for row in rows}) == 1:
-        return bars([(row.topology, row.time_s, row.built) for row in rows], f"{title}, {format_size(rows[0].size_bytes)}")
+        drawn_bars = [(name, row.time_s, row.built * (row.built != name)) for name, row in zip(labels, rows, strict=True)]
+        return bars(drawn_bars, f"{title}, {format_size(rows[0].size_bytes)}")
     mark = {name: _MARKS[i % len(_MARKS)] for i, name in enumerate(dict.fromkeys(row.built for row in rows))}
-    names, drawn = list(dict.fromkeys(row.topology for row in rows)), []
-    for number, name in enumerate(names):
-        of = sorted((row for row in rows if row.topology == name), key=lambda row: row.size_bytes)
+    drawn = []
+    for number, name in enumerate(dict.fromkeys(labels)):
+        named = (row for label, row in zip(labels, rows, strict=True) if label == name)
+        of = sorted(named, key=lambda row: row.size_bytes)
         colour = hue(number)
         points = tuple(row.size_bytes for row in of), tuple(row.time_s for row in of)
         drawn.append(Line(name, *points, colour, tuple(mark[row.built] for row in of)))

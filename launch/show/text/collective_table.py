@@ -134,8 +134,27 @@ _COLUMNS: tuple[Column[BenchRow], ...] = (
 )
 
 
-def bench_report(rows: Sequence[BenchRow]) -> str:
-    """Return the report of all rows as text."""
+def labels_of(rows: Sequence[BenchRow], words: Sequence[str]) -> list[str]:
+    """Return the name of each row among the others: its topology, or its algorithm, or both where there are several of both.
+
+    Args:
+        rows: The rows.
+        words: The algorithm of each row as it was asked for.
+    """
+    if len(set(words)) == 1:
+        return [row.topology for row in rows]
+    if len({row.topology for row in rows}) == 1:
+        return [*words]
+    return [f"{word} on {row.topology}" for word, row in zip(words, rows, strict=True)]
+
+
+def bench_report(rows: Sequence[BenchRow], words: Sequence[str]) -> str:
+    """Return the report of all rows as text.
+
+    Args:
+        rows: The rows.
+        words: The algorithm of each row as it was asked for.
+    """
     moved = "no data was moved" if rows[0].wrong is None else "every element of every rank was checked"
     overhead = format_time(rows[0].send_overhead_s)
     engines = ", ".join(sorted({row.engine for row in rows}))
@@ -151,9 +170,24 @@ def bench_report(rows: Sequence[BenchRow]) -> str:
         *_packet_lines(rows),
         bounds_text(rows),
         "",
-        *merged_assumption_lines([(row.topology, row.assumptions) for row in rows]),
+        *_assumed(rows, words),
     ]
     return "\n".join(lines)
+
+
+def _assumed(rows: Sequence[BenchRow], words: Sequence[str]) -> list[str]:
+    """Return the assumptions of the rows, each once; those that not all algorithms on a topology have are told by algorithm."""
+    told = [(row.topology, row.assumptions) for row in rows]
+    if len(set(words)) == 1:
+        return merged_assumption_lines(told)
+    of = {name: [sentences for each, sentences in told if each == name] for name, _ in told}
+    common = {name: [s for s in every[0] if all(s in each for each in every)] for name, every in of.items()}
+    own: dict[str, list[str]] = {}
+    for label, (name, sentences) in zip(labels_of(rows, words), told, strict=True):
+        for sentence in sentences:
+            if sentence not in common[name] and label not in own.setdefault(sentence, []):
+                own[sentence].append(label)
+    return [*merged_assumption_lines([*common.items()]), *(f"- {', '.join(labels)}: {s}" for s, labels in own.items())]
 
 
 def _packet_lines(rows: Sequence[BenchRow]) -> Iterator[str]:

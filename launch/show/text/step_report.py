@@ -154,7 +154,8 @@ def _equal_steps_text(step: Step) -> str:
     least, most = format_time(min(times)), format_time(max(times))
     if least == most:
         return f", as each of {len(times)} equal steps"
-    return f", the median of {len(times)} equal steps ({least} to {most})"
+    which = "shorter" if len(times) == 2 else "lower median" if len(times) % 2 == 0 else "median"
+    return f", the {which} of {len(times)} steps of equal work ({least} to {most})"
 
 
 def _other_step_facts(step: Step) -> list[Fact]:

@@ -33,7 +33,7 @@ def test_one_size_is_a_bar_an_algorithm_the_fastest_on_top():
     fastest = [bar for bar in axes.patches if bar.get_facecolor() == axes.patches[-1].get_facecolor()]
     assert len(fastest) == 2  # direct is what it is on one dimension too
     assert [text.get_text().partition(" · ")[2] for text in axes.texts][::-1] == [
-        f"{row.of_bound:.3f} of the bound" for row in by_time
+        f"of_bound {row.of_bound:.3f}" for row in by_time
     ]
     assert figure.get_suptitle() == "all_reduce among 8 ranks of ub-mesh:board, 1 MiB"
     assert outside(figure) == []
