@@ -368,8 +368,8 @@ def test_several_algorithms_have_a_row_each_and_what_one_assumes_is_told_of_it(e
     assert picture.read_bytes().startswith(b"\x89PNG")
     told = emu(*args, *asked, *where).out.partition("\nAssumed:\n")[2].splitlines()
     assert "- messages share the bandwidth of a link max-min fairly" in told
-    of_both = f"- in-switch on {SWITCH}, in-switch on {where[3]}: "
-    assert [line.startswith(of_both) for line in told if "taken to add" in line] == [True]
+    adds = [line for line in told if "taken to add" in line]
+    assert [line.startswith(f"- in-switch on {name}: ") for line, name in zip(adds, where[1::2], strict=True)] == [True] * 2
     on_one = emu(*args, *asked, *where[:2]).out.partition("\nAssumed:\n")[2].splitlines()
     assert [line.partition(":")[0] for line in on_one if "taken to add" in line] == ["- in-switch"]
 
