@@ -13,6 +13,7 @@ from emu.arrays import F64, I64
 from emu.cluster.pace.timeliness import PaceFigures
 from emu.collective.algorithm import Choice
 from emu.fabric.graph import Timeline, name_tasks
+from emu.fabric.packet_fabric import FLUID_ASSUMED
 from emu.fabric.run import Spread, check_seeds, spread
 from emu.study.choice.chooser import is_automatic
 from emu.study.fabric_check import FabricCheck
@@ -55,9 +56,9 @@ class CostlyRequest:
     ranks: int  # ranks of the group
     times: int  # how often the request is made in the step
     size_bytes: int  # bytes of each request, as timed
-    time_s: float  # seconds of all, each from entering to leaving it; in that time other ranks may be waited for
+    time_s: float  # seconds of all, each from this rank's entering to its leaving; in that time other ranks may be waited for
     algorithm: str | None  # None: it is a message
-    alone_s: float | None  # seconds of each in the fluid fabric, alone; None, as in the next four: not computed
+    alone_s: float | None  # seconds of each in the fluid fabric, alone, till its last rank leaves; None, as below: not computed
     busbw_Bps: float | None  # bus bandwidth as nccl-tests defines it, for that time
     of_bound: float | None  # the least time of any schedule divided by that time
     next_algorithm: str | None  # the fastest of the others
@@ -163,7 +164,7 @@ class TimedTrace:
     requests_by_place: PlaceRequests | None = None  # of a composed step; None: the trace has all ranks
     between_s: tuple[float, float] | None = None  # of a composed step, what the whole graph is estimated to take
     axes: tuple[str, ...] = ()  # whose ranks have neighbouring NPUs, nearest first; (): the topology's own order of NPUs
-    engine_assumed: tuple[str, ...] = ()  # what composing, or a time by packets, rests on
+    engine_assumed: tuple[str, ...] = FLUID_ASSUMED  # on what the times of messages rest: the engine, and composing
     auto: StepChoice | None = None  # None: nothing was chosen for the step as a whole
     packets: PacketFigures | None = None  # what only packets know; None: it was not timed by packets
     fabric_check: FabricCheck | None = None  # of the fluid time by packets; None: it was not asked for
