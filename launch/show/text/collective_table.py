@@ -286,11 +286,11 @@ def proof_lines(rows: Iterable[VerificationRow]) -> Iterator[str]:
 def _cells(found: Sequence[VerificationRow]) -> tuple[str, ...]:
     """Return the cells of one algorithm of an operation."""
     first, run = found[0], [row for row in found if row.proved != "not run"]
-    bad = next((row for row in found if row.failed), None)
-    proved = _proof_cell(run) if bad is None else f"FAILS on {bad.ranks} {'rank' if bad.ranks == 1 else 'ranks'}"
+    bad, late = next((row for row in found if row.refused), None), next((row for row in found if row.failed), None)
+    proved = _proof_cell(run) if bad is None else f"FAILS on {_shape(bad)}"
+    claim = "" if bad else _claims(run) if late is None else f"DIFFERS on {_shape(late)}"
     roots = "first, middle, last" if any(len(row.roots) > 1 for row in found) else "0" if first.roots else "-"
-    wall, claim = f"{sum(row.wall_s for row in found):.2f}", _claims(run) if bad is None else ""
-    ranks = number_ranges(row.ranks for row in found)
+    wall, ranks = f"{sum(row.wall_s for row in found):.2f}", number_ranges(row.ranks for row in found)
     return (first.operation, first.algorithm, ranks, str(len(found)), roots, proved, claim, wall)
 
 
@@ -314,7 +314,7 @@ def _claims(run: Sequence[VerificationRow]) -> str:
 def _shape(row: VerificationRow) -> str:
     """Return the shape of a row in words."""
     shape: Shape = PartialGrid(row.shape, row.members) if row.members is not None else row.shape
-    return f"{show_shape(shape)} ranks"
+    return f"{show_shape(shape)} rank{'s' * (show_shape(shape) != '1')}"
 
 
 def number_ranges(numbers: Iterable[int]) -> str:
