@@ -4,7 +4,7 @@ A picture of the messages of a schedule, round by round.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -12,7 +12,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from emu.collective.algorithm import ALGORITHMS
 from emu.collective.schedule import Schedule
+from emu.registry import own_things
 from emu.study.measure.bench import BenchRow
 from emu.units import format_size
 from launch.show.canvas import INK, add_legend, hue, new_page
@@ -98,19 +100,32 @@ _MARKS = "osD^vP*Xhd<>8p"
 
 def algorithm_figure(rows: Sequence[BenchRow]) -> Figure:
     """Return a chart of how long each algorithm takes for one operation on one topology."""
-    sizes = sorted({row.size_bytes for row in rows})
+    sizes, own = sorted({row.size_bytes for row in rows}), _own(rows)
     title = f"{rows[0].operation} among {rows[0].ranks} ranks of {rows[0].topology}"
     if len(sizes) == 1:
         notes = ["" if row.of_bound is None else f"of_bound {row.of_bound:.3f}" for row in rows]
+        marked = "\nin orange: your own" if own else ""
         drawn = [(row.built, row.time_s, note) for row, note in zip(rows, notes, strict=True)]
-        return bars(drawn, f"{title}, {format_size(sizes[0])}")
-    return lines(_lines(rows), f"{title}\nin colour: algorithms that are the fastest at some size")
+        return bars(drawn, f"{title}, {format_size(sizes[0])}{marked}", own)
+    more = f"; {', '.join(sorted(own))}: your own" if own else ""
+    return lines(_lines(rows, own), f"{title}\nin colour: algorithms that are the fastest at some size{more}")
 
 
-def _lines(rows: Sequence[BenchRow]) -> list[Line]:
+def _own(rows: Sequence[BenchRow]) -> set[str]:
+    """Return the names of the rows whose algorithm the user has defined."""
+    own = (thing for kind, _, thing in own_things() if kind == ALGORITHMS.kind)
+    filed = {each.key for each in own if each.build.__module__.partition(".")[0] != ALGORITHMS.package}
+    return {row.built for row in rows if f"{row.operation}/{row.algorithm.partition('@')[0]}" in filed}
+
+
+def _lines(rows: Sequence[BenchRow], own: Container[str] = ()) -> list[Line]:
     """Return the lines of the chart, one for all algorithms with equal times.
 
-    A line is pale if others are faster at every size.
+    A line is pale if others are faster at every size, and it is none of the user's own.
+
+    Args:
+        rows: The rows.
+        own: The names of the user's own algorithms.
     """
     times: dict[str, dict[int, float]] = defaultdict(dict)
     for row in sorted(rows, key=lambda row: row.size_bytes):
@@ -119,7 +134,8 @@ def _lines(rows: Sequence[BenchRow]) -> list[Line]:
     for name, of in sorted(times.items()):
         alike[tuple(of.items())].append(name)
     least = {size: min(of[size] for of in times.values() if size in of) for size in {row.size_bytes for row in rows}}
-    best = [points for points in alike if any(least[size] == time_s for size, time_s in points)]
+    firsts = [points for points in alike if any(least[size] == time_s for size, time_s in points)]
+    best = [points for points, names in alike.items() if points in firsts or any(name in own for name in names)]
     colour = {points: _BEST[i % len(_BEST)] for i, points in enumerate(best)}
     drawn = []
     for points, names in alike.items():

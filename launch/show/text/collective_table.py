@@ -5,6 +5,7 @@ A bench tells how near a time is to its bound; a schedule is shown by its messag
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
+from math import inf
 
 import numpy as np
 
@@ -64,24 +65,25 @@ def _orientation_text(row: BenchRow) -> str:
     return f"without latency, {', '.join(known)} ({size} on {row.topology}); this is no bound" if known else ""
 
 
-def compare_lines(asked: PlacedBench, rows: Iterable[BenchRow | UntimedRow]) -> Iterator[str]:
+def compare_lines(asked: PlacedBench, rows: Sequence[BenchRow | UntimedRow]) -> Iterator[str]:
     """Yield a line for each algorithm with time and of_bound of each size, then the fastest of each size and the assumptions.
+
+    The fastest at the largest size comes first; algorithms that were not timed there come last.
 
     Args:
         asked: The comparison that was asked for.
         rows: The rows of each algorithm, size after size.
     """
-    op, width = asked.operation, max(map(len, algorithm_names(asked)))
-    seen: list[BenchRow | UntimedRow] = []
-    for built, of in groupby(rows, key=lambda row: row.built):
-        line = list(of)
-        if not seen:  # not before: what cannot be timed leaves nothing but its error
-            yield f"{op.name} among {op.n_ranks} ranks of {asked.site.topology.name}: virtual time and of_bound"
-            yield ""
-            yield _line("algorithm", [(format_size(size), "") for size in asked.request.sizes], width)
-        seen += line
+    op, sizes, width = asked.operation, asked.request.sizes, max(map(len, algorithm_names(asked)))
+    yield f"{op.name} among {op.n_ranks} ranks of {asked.site.topology.name}: virtual time and of_bound"
+    yield ""
+    yield _line("algorithm", [(format_size(size), "") for size in sizes], width)
+    yield _line("", [("time", "of_bound")] * len(sizes), width)
+    lines = [(built, list(of)) for built, of in groupby(rows, key=lambda row: row.built)]
+    at_most = {row.built: row.time_s for row in rows if isinstance(row, BenchRow) and row.size_bytes == sizes[-1]}
+    for built, line in sorted(lines, key=lambda each: at_most.get(each[0], inf)):
         yield _line(built, map(_cell, line), width)
-    yield from _tail(seen)
+    yield from _tail(rows)
 
 
 def _line(name: str, cells: Iterable[tuple[str, str]], width: int) -> str:
@@ -89,10 +91,10 @@ def _line(name: str, cells: Iterable[tuple[str, str]], width: int) -> str:
 
     Args:
         name: The algorithm, or the title of the first column.
-        cells: For each size its time and its of_bound; in the line of titles the size and "".
+        cells: For each size its time and its of_bound; in the lines of titles the size and "", and what they are.
         width: The width of the first column in characters.
     """
-    return "  ".join([name.ljust(width), *(f"{time:>12} {of:<5}" for time, of in cells)]).rstrip()
+    return "  ".join([name.ljust(width), *(f"{time:>12} {of:<8}" for time, of in cells)]).rstrip()
 
 
 def _cell(row: BenchRow | UntimedRow) -> tuple[str, str]:
