@@ -258,6 +258,17 @@ def test_a_word_for_an_axis_that_no_rank_of_a_trace_talks_on_is_refused(emu, tmp
     assert "no axis with communication is called 'tp'; did you mean dp?" in refused.err
 
 
+def test_a_step_says_what_a_library_chose_for_it(emu) -> None:
+    model = ("estimate", "--model", "llama-tiny", "--global-batch", "4", "--seq", "32", "--plan", "dp=4")
+    on = ("--topology", "servers:nodes=2,gpus=2")
+    (found,) = [emu(*model, *on, "--algorithm", "nccl", "--json").json]
+    assert list(found["chosen"]) == [operation for operation in found["algorithms"] if operation in found["chosen"]]
+    assert found["chosen"]["all_reduce"].startswith("nccl: ")
+    told = emu(*model, *on, "--algorithm", "nccl").out
+    assert f"\n  chosen        all_reduce by {found['chosen']['all_reduce']}" in told
+    assert "chosen" not in emu(*model, *on, "--json").json
+
+
 def test_bench_takes_what_a_library_takes_at_each_size_and_says_what_that_is(emu) -> None:
     """By its name, or by the library of a stack unless an algorithm is named."""
     words = (

@@ -48,13 +48,21 @@ class ChooserOnNpus:
         """
         if not self.chooses_for(request):
             return self.otherwise(request) if self.otherwise else None
-        npus, dtype = npu_order(self.topology) if self.npus is None else self.npus, timed_as(request.dtype, self.dtype)
-        request = request._replace(ranks=tuple(npus[list(request.ranks)].tolist()), dtype=dtype, axis="")
         if self.name == AUTO:
-            return _fastest_algorithm(self.topology, request, edition())
-        size = request.elements * item_bytes_of(request.dtype)
-        found = library_choice(self.name, self.topology, request.ranks, request.operation, size)
+            return _fastest_algorithm(self.topology, self._on_npus(request), edition())
+        found = self.library_choice(request)
         return found.served if found else None
+
+    def library_choice(self, request: Request) -> LibraryChoice | None:
+        """Return what the library takes for a request; None if the default serves it."""
+        placed = self._on_npus(request)
+        size = placed.elements * item_bytes_of(placed.dtype)
+        return library_choice(self.name, self.topology, placed.ranks, placed.operation, size)
+
+    def _on_npus(self, request: Request) -> Request:
+        """Return a request with the NPUs of its ranks, and in the dtype as which it is timed."""
+        npus, dtype = npu_order(self.topology) if self.npus is None else self.npus, timed_as(request.dtype, self.dtype)
+        return request._replace(ranks=tuple(npus[list(request.ranks)].tolist()), dtype=dtype, axis="")
 
     def chooses_for(self, request: Request) -> bool:
         """Return whether this chooser is responsible for the operation of a request."""
@@ -91,6 +99,16 @@ def _fastest_algorithm(topology: Topology, request: Request, edition: int) -> Al
     npus = canonical_group(topology, request.ranks)
     wanted = Requirement(request.operation, request.root, request.elements, item_bytes_of(request.dtype), groups=request.groups)
     return fastest(Site.of(topology, npus), wanted).served
+
+
+def library_words(chooser: Chooser | None, request: Request) -> str | None:
+    """Return what a library calls its choice for a request, after its name; None if no library chooses for it."""
+    while isinstance(chooser, ChooserOnNpus):
+        if chooser.chooses_for(request):
+            found = None if chooser.name == AUTO else chooser.library_choice(request)
+            return f"{chooser.name}: {found.told}" if found else None
+        chooser = chooser.otherwise
+    return None
 
 
 def is_automatic(chooser: Chooser | None, request: Request | None = None) -> bool:

@@ -101,6 +101,7 @@ def foot_facts(step: Step) -> list[Fact]:
         *packet_facts(step.step_time_s, step.packets, step.fabric_check),
         *([] if step.read is not None else [Fact("peak memory", f"{format_size(peak)} on {most}{_memory_text(step)}", held)]),
         Fact("algorithms", ", ".join(f"{op} {name}" for op, name in step.algorithms.items()) or "none"),
+        Fact("  chosen", None if step.chosen is None else "; ".join(f"{op} by {said}" for op, said in step.chosen.items())),
         Fact("  auto", None if step.auto is None else step_choice_text(step)),
     ]
 
