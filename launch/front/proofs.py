@@ -83,7 +83,7 @@ class Verification(Result[VerificationRow], files=PICTURES):
             if row.fault is not None and row.fault.round >= 0:
                 title = f"{_case_text(row, shape)}\n{_reason(row, shape)}"
                 schedule, *_ = subject(found, shape, _root(row))
-                drawn: Figure = lazy("chart.algorithm_chart:round_figure")(schedule, title, row.fault.round)
+                drawn: Figure = lazy("chart.algorithm_chart:round_figure")(schedule, title, row.fault)
                 return drawn
         if self.failed and not any(row.refused for row, *_ in self.failed):
             raise InputError("verify: all proofs hold and only claims differ, so that there is no round to draw")
