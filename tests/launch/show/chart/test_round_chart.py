@@ -65,14 +65,14 @@ def test_arrows_are_the_messages_and_their_colour_tells_adding() -> None:
 
 
 def test_what_is_wrong_is_ringed_and_the_messages_that_bring_it_are_thick() -> None:
-    figure = round_figure(schedule("all_gather", "ring", 4), "ring", ScheduleFault(2, 3, 0))
+    figure = round_figure(schedule("broadcast", "binomial", 4), "tree", ScheduleFault(1, 3, 0))
     (axes,) = figure.axes
     (ring,) = [line for line in axes.lines if line.get_markeredgecolor() == "#c1121f"]
     assert (*ring.get_xdata(), *ring.get_ydata()) == (1, 3)
     width = {
         (int(t.xyann[1]), int(t.xy[1])): t.arrow_patch.get_linewidth() for t in axes.texts if getattr(t, "arrow_patch", None)
     }
-    assert [pair for pair, w in width.items() if w > 1] == [(2, 3)]  # of round 2, in which rank 3 gets slot 0
+    assert [pair for pair, w in width.items() if w > 1] == [(1, 3)]  # rank 2 gets that slot in this round, too
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["copied", "wrong: slot 0"]
 
 
