@@ -62,7 +62,9 @@ class Registry(Generic[T]):
         if _FILED is not None and _FILED is not _OF_CATALOGUE:
             load_catalogue(self.package)  # so that it is the user's line that takes a name for the second time
         if name in self._filed and not _is_defined_again(self._builders.get(name), build):
-            raise InputError(f"{self.kind} {name!r} is defined twice; give one of them another name")
+            places = _place(self._builders.get(name)), _place(build)
+            at = f": {' and '.join(places)}" if all(places) else ""
+            raise InputError(f"{self.kind} {name!r} is defined twice{at}; give one of them another name")
         self._filed[name], self._builders[name] = thing, build
         if _FILED is not None:
             _FILED.append(thing)
@@ -94,6 +96,12 @@ class Registry(Generic[T]):
     def __iter__(self) -> Iterator[tuple[str, T]]:
         load_catalogue(self.package)
         return iter(sorted(self._filed.items()))
+
+
+def _place(build: Callable[..., object] | None) -> str:
+    """Return the file and the line of a function, such as `mine.py, line 7`; "" if they are not known."""
+    code = getattr(build, "__code__", None)
+    return f"{Path(code.co_filename).name}, line {code.co_firstlineno}" if code else ""
 
 
 def _is_defined_again(before: Callable[..., object] | None, now: Callable[..., object] | None) -> bool:

@@ -21,6 +21,7 @@ import click
 from emu import __version__
 from emu.errors import LEAVES_THREADS, EmuError, InputError
 from launch.cli.options.files import with_files
+from launch.cli.options.repetition import without_repetition
 from launch.shell import in_shell
 from launch.show.progress import late_notice, show_on_stderr
 from launch.supervisor import STOPPED, TerminationSignal, install_signal_handlers, run_in_child
@@ -63,7 +64,7 @@ class Commands(click.Group):
         with late_notice(f"loading what `emu {cmd_name}` needs"), _without_collector():
             command = getattr(importlib.import_module(f"launch.cli.{cmd_name}"), f"{cmd_name}_command")
         assert isinstance(command, click.Command)
-        return with_files(command)
+        return without_repetition(with_files(command))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write one line of help for each command, without importing it."""

@@ -20,6 +20,7 @@ from collectives.nccl.constants import LL, LL128, PROTOCOLS, SIMPLE, Rates
 from collectives.nccl.graphs import ChannelGraph, ChannelGraphs, graphs_of
 from emu.collective.algorithm import AlgorithmOnDims
 from emu.collective.libraries import GroupNetwork, LibraryChoice, library
+from emu.units import format_bandwidth
 
 ALL_REDUCE = "all_reduce"
 HALVES = ("all_gather", "reduce_scatter")
@@ -257,7 +258,35 @@ def nccl(operation: str, size: int, around: GroupNetwork) -> LibraryChoice | Non
     if operation not in TUNED:
         return _point_to_point(operation, around)
     found = nccl_choice(operation, size, around)
-    return LibraryChoice(_catalogue_name(operation, found, around), str(found))
+    served = _catalogue_name(operation, found, around)
+    return LibraryChoice(served, str(found), tuple(_assumptions(found, served, around)))
+
+
+_RINGS, _TREES = ("one ring", "rings"), ("one pair of trees", "pairs of trees")
+_LANES = MappingProxyType({"ring": _RINGS, "rail-ring": _RINGS, "double-tree": _TREES, "rail-tree": _TREES})
+
+
+def _assumptions(found: NcclChoice, served: AlgorithmOnDims, around: GroupNetwork) -> Iterator[str]:
+    """Yield a sentence for each thing on which a choice, or the time of the schedule that sends the same, rests."""
+    on, nic_Bps = graphs_of(around), around.between_Bps if around.hosts > 1 else around.within_Bps
+    of_each = f"{on.per_server} {on.generation.name} GPU{'s' * (on.per_server > 1)}"
+    if on.servers == 1:
+        yield f"NCCL is taken to see 1 server of {of_each}"
+        return
+    yield f"NCCL is taken to see {on.servers} servers of {of_each}, with a NIC of {format_bandwidth(nic_Bps)} for each GPU"
+    lanes = _lanes(_nodes(around), found.channels)[1] if served.dims else 1
+    names = _LANES.get(served.algorithm)
+    if names and lanes < found.channels:
+        timed = names[0] if lanes == 1 else f"{lanes} {names[1]}"
+        yield (
+            f"the {found.channels} channels of NCCL are timed as {timed}, with one way from each GPU to the next; so many "
+            "channels may spread over more ways"
+        )
+    if names is _RINGS and on.per_server > 1:
+        yield (
+            "a ring leaves a server by the NIC of one GPU and enters the next by that of another, on the topology's routes; "
+            "NCCL first takes such a message over NVLink to the GPU whose NIC is on the same rail (PXN)"
+        )
 
 
 def _point_to_point(operation: str, around: GroupNetwork) -> LibraryChoice | None:

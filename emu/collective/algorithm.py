@@ -15,7 +15,7 @@ from emu.collective.operation import OPERATIONS, ROOTED, SLOTS_ARE_RANKS, check_
 from emu.collective.schedule import Schedule
 from emu.collective.shape import Grid, PartialGrid, Shape, Shapes, any_rank_count, dims_of, parse_grid, ranks_of, show_shape
 from emu.collective.transform import on_channels, rotate
-from emu.errors import EmuError, InputError, must_be
+from emu.errors import BareError, EmuError, InputError, must_be
 from emu.registry import Registry, line_of, unknown
 from emu.sources import of_edition
 
@@ -193,6 +193,21 @@ def _schedule_cache() -> LRUCache[Hashable, Schedule]:
     return LRUCache(2**24, getsizeof=lambda found: found.n_rows + 1)
 
 
+def _unknown_algorithm(operation: str, name: str, known: Iterable[str]) -> InputError:
+    """Return the error for a name that no algorithm of an operation has.
+
+    It names the operations that have one of that name. Where there is none, and no name is near, it may be one of the user's.
+    """
+    error = unknown(f"{operation} algorithm", name, known)
+    others = [each.operation for _, each in ALGORITHMS if each.name == name]
+    if not others and error.mend.startswith("did you mean"):
+        return error
+    more = f"{name} is one of {', '.join(others)}" if others else "one of your own needs --import FILE.py"
+    longer = BareError(f"{error}; {more}")
+    longer.field, longer.value, longer.mend = error.field, error.value, f"{error.mend}; {more}"
+    return longer
+
+
 def algorithm(operation: str, name: str) -> Algorithm:
     """Return the algorithm with that name for an operation.
 
@@ -214,7 +229,7 @@ def algorithm(operation: str, name: str) -> Algorithm:
         mend = "a schedule that was synthesised for a topology is not known elsewhere"
         raise must_be("algorithm", f"what serves {operation}", what, name, mend)
     if filed not in of_operation:
-        raise unknown(f"{operation} algorithm", filed, of_operation)
+        raise _unknown_algorithm(operation, filed, of_operation)
     if not at:
         return of_operation[filed]
     if not re.fullmatch(r"[1-9]\d{0,3}", channels):

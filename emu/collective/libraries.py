@@ -32,6 +32,7 @@ class LibraryChoice:
 
     served: AlgorithmOnDims
     told: str  # the choice in the library's own terms: algorithm, protocol, channels
+    assumptions: tuple[str, ...] = ()  # on what the choice and its time rest, a sentence each
 
 
 Library = Callable[

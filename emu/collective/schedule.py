@@ -83,14 +83,19 @@ class RowsError(InputError):
 
 @dataclass(frozen=True, slots=True)
 class Sends:
-    """Rows of one round as columns: source, destination, slot, channel and more, which are broadcast against one another."""
+    """Rows of one round as columns: source, destination, slot, channel and more, which are broadcast against one another.
 
-    src: ArrayLike
-    dst: ArrayLike
-    slot: ArrayLike
-    reduce: ArrayLike = False
-    channel: ArrayLike = 0
-    dst_slot: ArrayLike | None = None
+    Each is a number or an array of numbers. `reduce` says whether the receiver adds the slot to what it has; without it the
+    slot is copied. `dst_slot` is the slot that the receiver writes, where it is another than the one that is sent.
+    """
+
+    # As texts, so that `help` shows names rather than the union of all that NumPy takes for an array.
+    src: "ArrayLike"
+    dst: "ArrayLike"
+    slot: "ArrayLike"
+    reduce: "ArrayLike" = False
+    channel: "ArrayLike" = 0
+    dst_slot: "ArrayLike | None" = None
 
     def table(self) -> I64:
         """Return the columns src, dst, slot, reduce, channel and dst_slot as one table [6, rows].
@@ -263,20 +268,30 @@ class Schedule:
         check_rows(self.n_rows)
         names = self.n_slots + len(self.temps)
         ranges = (
-            (self.src, self.n_participants, "participant"),
-            (self.dst, self.n_participants, "participant"),
-            (self.slot, names, "slot"),
-            (self.written_slot, names, "slot"),
-            (self.channel, _INT16, "channel"),
+            ("src", self.src, self.n_participants),
+            ("dst", self.dst, self.n_participants),
+            ("slot", self.slot, names),
+            ("dst_slot", self.written_slot, names),
+            ("channel", self.channel, _INT16),
         )
-        for values, end, what in ranges:
-            _check_range(values, end, what)
+        for field, values, end in ranges:
+            self._check_range(field, values, end)
         to_itself = np.flatnonzero((self.src == self.dst) & (self.slot == self.written_slot))
         if len(to_itself):
             row = to_itself[0]
-            raise InputError(f"schedule: row {row} sends slot {self.slot[row]} from rank {self.src[row]} to itself")
+            where = f"schedule: round {self.round_of(row)}"
+            raise InputError(f"{where}: rank {self.src[row]} sends slot {self.slot[row]} to itself; leave it out")
         self._check_parts()
         self._check_translation()
+
+    def _check_range(self, field: str, values: I32 | I16, end: int) -> None:
+        """Check that a column of rows is within 0..end-1."""
+        if len(values) and not 0 <= values.min() <= values.max() < end:
+            row = int(np.flatnonzero((values < 0) | (values >= end))[0])
+            where = f"round {self.round_of(row)}, {self.src[row]}>{self.dst[row]} of slot {self.slot[row]}"
+            people = f" with {self.n_ranks} ranks{f' and {self.helpers} helpers' * bool(self.helpers)}"
+            allowed = f"0..{end - 1}{people if field in ('src', 'dst') else ''}"
+            raise InputError(f"schedule: {where}: {field} is {values[row]}, it must be {allowed}")
 
     def _check_parts(self) -> None:
         """Check that the shares cut all slots into parts, and that spare slots are copies of existing slots."""
@@ -354,13 +369,6 @@ def _sort_round(table: I32) -> I32:
     if follows.all():
         return table
     return table[:, np.lexsort((dst_slot, item, pair))]
-
-
-def _check_range(values: I32 | I16, end: int, what: str) -> None:
-    """Check that a column of rows is within 0..end-1."""
-    if len(values) and not 0 <= values.min() <= values.max() < end:
-        row = int(np.flatnonzero((values < 0) | (values >= end))[0])
-        raise InputError(f"schedule: row {row} names {what} {values[row]}, it must be 0..{end - 1}")
 
 
 def check_rows(rows: int) -> None:

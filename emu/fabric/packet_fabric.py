@@ -184,6 +184,12 @@ class EngineChoice(NamedTuple):
 
 
 FLUID_ENGINE = EngineChoice()
+ADDING_ASSUMED = "adding what arrives takes no time"  # by either engine
+FLUID_ASSUMED = (
+    "messages share the bandwidth of a link max-min fairly",
+    "a message takes the latencies of its links one after another, then flows over all of them at once",
+    ADDING_ASSUMED,
+)
 
 
 def engine_choice(fabric: str, network: str = "", *, check_fabric: bool = False) -> EngineChoice:

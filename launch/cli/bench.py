@@ -36,10 +36,11 @@ def bench_command(**options: Any) -> int:
     emu bench all_reduce --algorithm ring --topology switch:n=8,bandwidth=50GB/s,latency=500ns --size 64MiB
     emu bench all_to_all --topology ub-mesh:rack -b 64KiB -e 64MiB -f 4 --json
     emu bench all_reduce --algorithm all --topology ub-mesh:board -b 1KiB -e 64MiB -f 8 --png compared.png
+    emu bench all_reduce --algorithm nccl --algorithm ring --topology servers:nodes=4 --size 64MiB
     emu bench all_reduce --algorithm auto --topology own.toml --topology ub-mesh:board --size 64MiB --png fabrics.png
     emu bench all_to_all --topology fat-tree:radix=8 --size 64MiB --check-fabric --network roce
     emu bench all_reduce --algorithm 2d-ring@2 --dims 8x8 --axes 0,2,1,3 --topology railx:torus:m=2,n=2,nodes=4x4 --size 3MiB
     """
-    if options["png"] is not None and options["algorithm"] == EVERY and len(options["topology"]) != 1:
+    if options["png"] is not None and EVERY in options["algorithm"] and len(options["topology"]) != 1:
         raise must_be("bench", "--topology", "given once where --algorithm all is drawn", len(options["topology"]))
     return ask_and_save(bench, options)

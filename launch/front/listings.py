@@ -21,10 +21,11 @@ class Listing(Result[Mapping[str, Any]]):
     """The rows of one `emu list`, such as all topologies; a row has all that `--json` prints."""
 
     shown: tuple[Mapping[str, str], ...]  # the columns that a person reads, as text
+    note: str = ""  # the line below the table that explains its marks; "": it has none
 
     def text(self) -> str:
-        """Return the table."""
-        return table(list(self.shown[0]), [list(row.values()) for row in self.shown])
+        """Return the table, and the line that explains its marks."""
+        return table(list(self.shown[0]), [list(row.values()) for row in self.shown]) + f"\n\n{self.note}" * bool(self.note)
 
 
 def list_collectives() -> Listing:
@@ -33,7 +34,9 @@ def list_collectives() -> Listing:
     fields = ("operation", "algorithm", "default", "summary", "family")
     rows = [dict(zip(fields, (a.operation, a.name, a.default, a.summary, _family(a)), strict=True)) for a in found]
     shown = [{"operation": a.operation, "algorithm": a.name + " *" * a.default, "": a.summary} for a in found]
-    return Listing(tuple(rows), tuple(shown))
+    return Listing(
+        tuple(rows), tuple(shown), "*: the default of its operation, where neither a name nor `auto` chooses another"
+    )
 
 
 def _family(found: Algorithm) -> str:

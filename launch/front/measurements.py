@@ -5,7 +5,7 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from emu.collective.algorithm import AUTO
 from emu.collective.shape import Grid
 from emu.errors import InputError, must_be
 from emu.fabric.packet_fabric import engine_choice
+from emu.model.stack.stack import Stack
 from emu.study.job_pool import JobPool
 from emu.study.measure.bench import BenchRow, UntimedRow, best_rows, compare, comparison_order, measure
 from emu.study.measure.request import BenchRequest, PlacedBench, place_bench, sizes_between
@@ -21,7 +22,7 @@ from emu.study.training.composed.software_costs import costed_topology
 from emu.topology.topology import Topology
 from emu.units import parse_size, parse_time
 from launch.clusters import ClusterOptions, pool_and_cluster
-from launch.front.inputs import Topologies, algorithm_words, grid_of, overheads_of, question, topologies_of
+from launch.front.inputs import Topologies, Words, algorithm_words, grid_of, overheads_of, question, several, topologies_of
 from launch.front.result import Result
 from launch.show.progress import itself, late_notice, with_progress
 from launch.show.text.collective_table import bench_report, bench_text, compare_lines
@@ -37,8 +38,10 @@ _EFFORTS = {"quick": QUICK_EFFORT, "all": FULL_EFFORT}
 class Bench(Result[BenchRow], drawn_by="chart.algorithm_chart:topology_figure"):
     """The time of a collective at each size on each topology.
 
-    The picture has the times over sizes, with a line for each topology.
+    The picture has the times over sizes, with a line for each topology, and for each algorithm where several were asked for.
     """
+
+    words: tuple[str, ...]  # the algorithm of each row as it was asked for: a name, auto, or a library
 
     @property
     def failure(self) -> str | None:
@@ -48,7 +51,10 @@ class Bench(Result[BenchRow], drawn_by="chart.algorithm_chart:topology_figure"):
 
     def text(self) -> str:
         """Return the table of all rows, with the assumptions on which they rest."""
-        return bench_report(self.rows)
+        return bench_report(self.rows, self.words)
+
+    def _shown(self) -> tuple[Any, ...]:
+        return self.rows, self.words
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -84,7 +90,7 @@ def bench(
     operation: str,
     *,
     topology: Topologies,
-    algorithm: str | None = None,
+    algorithm: Words = (),
     size: int | str | None = None,
     begin: int | str | None = None,
     end: int | str | None = None,
@@ -114,9 +120,9 @@ def bench(
     Args:
         operation: The operation, such as `all_reduce`.
         topology: The network: a name, a file, a `Topology` or a networkx graph; or several of them.
-        algorithm: The algorithm. `auto` takes the fastest at each size, `nccl` takes what NCCL takes, `all` compares all
-            and moves no data, `synthesized` makes a schedule for the topology. NAME@4 uses 4 channels; None: auto, or the
-            choice of the library of `stack`.
+        algorithm: The algorithm; or several. `auto` takes the fastest at each size, `nccl` takes what NCCL takes, `all`
+            compares all and moves no data, `synthesized` makes a schedule for the topology. NAME@4 uses 4 channels; empty:
+            auto, or the choice of the library of `stack`.
         size: The bytes of one rank's buffer (of all ranks for all_gather and reduce_scatter), as a number or such as `64MiB`.
         begin: The smallest of several sizes.
         end: The largest of several sizes.
@@ -155,14 +161,10 @@ def bench(
     """
     pool, where = pool_and_cluster("emu bench", workers, cluster, ray_address, ranks_per_actor, ray_options)
     under = overheads_of(stack)
-    [name] = [algorithm] if algorithm else algorithm_words((), under)
-    if name == EVERY and cluster != "local":
-        raise must_be("bench", "--algorithm", "auto or a name where --cluster is given", name, "`all` moves no data")
-    if name != EVERY and workers == "ray":
-        raise must_be("bench", "--algorithm", "all where --workers is given", name, "one algorithm is not divided")
+    words = _words(algorithm, under, cluster, workers)
     request = BenchRequest(
         operation,
-        AUTO if name == EVERY else name,  # `compare` names one algorithm after another
+        AUTO,
         _sizes(size, begin, end, factor),
         dtype,
         reduce,
@@ -180,34 +182,56 @@ def bench(
     request.engine.check_on(built)
     for each in built:
         _check_axes(each, request.axes)
-    placed = [place_bench(costed_topology(under, each), request) for each in built]
-    return _compared(placed, pool) if name == EVERY else _measured(placed, where, timing_only=timing_only)
+    on = [costed_topology(under, each) for each in built]
+    if words == (EVERY,):  # `compare` names one algorithm after another
+        return _compared([place_bench(each, request) for each in on], pool)
+    placed = [place_bench(each, replace(request, algorithm=word)) for each in on for word in words]
+    return _measured(placed, where, timing_only=timing_only)
+
+
+def _words(algorithm: Words, under: Stack, cluster: str, workers: str) -> tuple[str, ...]:
+    """Return the algorithms that are asked for, each once; `all` stands alone.
+
+    Raises:
+        InputError: `all` is given beside others or with --cluster, or --workers without it.
+    """
+    words = tuple(dict.fromkeys(several(algorithm))) or algorithm_words((), under)
+    if EVERY in words and len(words) > 1:
+        raise must_be("bench", "--algorithm", "names, or all alone", ", ".join(words), "leave the names out: it has them, too")
+    if EVERY in words and cluster != "local":
+        raise must_be("bench", "--algorithm", "auto or a name where --cluster is given", EVERY, "`all` moves no data")
+    if EVERY not in words and workers == "ray":
+        raise must_be(
+            "bench", "--algorithm", "all where --workers is given", ", ".join(words), "a named algorithm is not divided"
+        )
+    return words
 
 
 def _measured(placed: Sequence[PlacedBench], where: ClusterOptions, *, timing_only: bool) -> Bench:
-    """Return the measured times of one algorithm (or of a chooser's) at each size on each topology."""
+    """Return the measured times of the algorithms that were asked for at each size on each topology."""
+    words = tuple(each.request.algorithm for each in placed for _ in each.request.sizes)
     with _mover(placed, where, timing_only=timing_only) as mover:
         if len(placed) > 1:
-            return Bench(tuple(_rows_on_several(placed, mover)))
+            return Bench(tuple(_rows_of_several(placed, mover)), words)
         [one] = placed
-        return Bench(tuple(with_progress(measure(one, mover), _label(one), len(one.request.sizes), bench_text, itself)))
+        return Bench(tuple(with_progress(measure(one, mover), _label(one), len(one.request.sizes), bench_text, itself)), words)
 
 
-def _rows_on_several(placed: Sequence[PlacedBench], mover: "TensorMover | None") -> Iterator[BenchRow]:
-    """Return the rows of several topologies; each is reported once it is known, and meanwhile which topology is measured."""
-    label = f"{placed[0].operation.name} on {len(placed)} topologies"
+def _rows_of_several(placed: Sequence[PlacedBench], mover: "TensorMover | None") -> Iterator[BenchRow]:
+    """Return the rows of several topologies and algorithms; each is told once it is known, and meanwhile what is measured."""
+    on, words = {each.site.topology.name for each in placed}, {each.request.algorithm for each in placed}
+    label = f"{placed[0].operation.name} on {f'{len(on)} topologies' if len(on) > 1 else min(on)}"
     total = sum(len(each.request.sizes) for each in placed)
     name, began_s = "", 0.0
 
     def measured() -> Iterator[BenchRow]:
         nonlocal name, began_s
         for each in placed:
-            name, began_s = each.site.topology.name, time.monotonic()
+            by = f"{each.request.algorithm} " * (len(words) > 1)
+            name, began_s = f"{by}on {each.site.topology.name}", time.monotonic()
             yield from measure(each, mover)
 
-    return with_progress(
-        measured(), label, total, bench_text, itself, lambda: f"on {name} for {time.monotonic() - began_s:.0f} s"
-    )
+    return with_progress(measured(), label, total, bench_text, itself, lambda: f"{name} for {time.monotonic() - began_s:.0f} s")
 
 
 def _compared(placed: Sequence[PlacedBench], pool: JobPool) -> AlgorithmComparison:

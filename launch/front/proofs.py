@@ -36,9 +36,9 @@ class Verification(Result[VerificationRow], files=PICTURES):
 
     @property
     def failed(self) -> list[tuple[VerificationRow, Algorithm, Shape]]:
-        """The rows that fail, those with wrong results before those that are too slow."""
+        """The rows that fail, those with wrong results before those whose claim is not kept."""
         found = [(row, *case) for row, case in zip(self.rows, self.cases, strict=True) if row.failed]
-        return sorted(found, key=lambda failure: failure[0].fault is None)
+        return sorted(found, key=lambda failure: not failure[0].refused)
 
     @property
     def failure(self) -> str | None:
@@ -83,8 +83,10 @@ class Verification(Result[VerificationRow], files=PICTURES):
             if row.fault is not None and row.fault.round >= 0:
                 title = f"{_case_text(row, shape)}\n{_reason(row, shape)}"
                 schedule, *_ = subject(found, shape, _root(row))
-                drawn: Figure = lazy("chart.algorithm_chart:round_figure")(schedule, title, row.fault.round)
+                drawn: Figure = lazy("chart.algorithm_chart:round_figure")(schedule, title, row.fault)
                 return drawn
+        if self.failed and not any(row.refused for row, *_ in self.failed):
+            raise InputError("verify: all proofs hold and only claims differ, so that there is no round to draw")
         raise InputError("verify: no round fails, so that there is no picture")
 
 

@@ -79,14 +79,14 @@ def test_columns_cannot_be_written_to():
 @pytest.mark.parametrize(
     ("sends", "says"),
     [
-        (Sends(0, 3, 0), "row 0 names participant 3, it must be 0..2"),
-        (Sends(3, 0, 0), "row 0 names participant 3, it must be 0..2"),
-        (Sends(0, 1, 2), "row 0 names slot 2, it must be 0..1"),
-        (Sends(0, 1, 0, dst_slot=2), "row 0 names slot 2, it must be 0..1"),
+        (Sends(0, 3, 0), "round 0, 0>3 of slot 0: dst is 3, it must be 0..2 with 3 ranks"),
+        (Sends(3, 0, 0), "round 0, 3>0 of slot 0: src is 3, it must be 0..2 with 3 ranks"),
+        (Sends(0, 1, 2), "round 0, 0>1 of slot 2: slot is 2, it must be 0..1$"),
+        (Sends(0, 1, 0, dst_slot=2), "round 0, 0>1 of slot 0: dst_slot is 2, it must be 0..1$"),
         (Sends([0, 1], 2, [0, -1]), "rows name numbers -1..2"),
         (Sends(0, 1, 2**32 + 1), "participants and slots must be 0..2[*][*]31 - 1"),
         (Sends(0, 1, 0, channel=2**15), "channels to 32768; .* channels 0..2[*][*]15 - 1"),
-        (Sends(1, 1, 0), "row 0 sends slot 0 from rank 1 to itself"),
+        (Sends(1, 1, 0), "round 0: rank 1 sends slot 0 to itself; leave it out"),
     ],
 )
 def test_a_row_that_names_what_is_not_there_is_refused(sends, says):

@@ -4,6 +4,7 @@ Sources of what is printed: the issues NVIDIA/nccl-tests 309 and NVIDIA/nccl 145
 of 8 H100 (launch/data/measured).
 """
 
+import re
 from itertools import pairwise, product
 from typing import Any
 
@@ -154,6 +155,23 @@ def test_rings_are_as_many_as_the_channels_but_no_more_than_nics() -> None:
         assert found is not None
         rings = dims_of(found.served.dims)[1] if found.served.dims else 1
         assert rings <= min(channels, 8) < 2 * rings
+
+
+def test_what_nccl_is_taken_to_see_and_as_how_many_rings_its_channels_are_timed_is_said() -> None:
+    def said(around: GroupNetwork, size: int) -> tuple[str, ...]:
+        found = nccl("all_gather", size, around)
+        assert found is not None
+        return found.assumptions
+
+    assert said(hosts(1, adds=False), 2**30) == ("NCCL is taken to see 1 server of 8 Hopper GPUs",)
+    seen, channels, rails = said(hosts(3, 4, adds=False, nic=100e9), 2**30)
+    assert seen == "NCCL is taken to see 3 servers of 4 Hopper GPUs, with a NIC of 100 GB/s for each GPU"
+    assert channels.startswith("the 16 channels of NCCL are timed as 4 rings, ")
+    assert "(PXN)" in rails
+    seen, channels = said(hosts(4, 1, adds=False, nvlink=200e9), 2**30)  # a GPU a server has but one rail
+    assert seen == "NCCL is taken to see 4 servers of 1 Ampere GPU, with a NIC of 50 GB/s for each GPU"
+    assert re.match("the [0-9]+ channels of NCCL are timed as one ring, ", channels)
+    assert not any("channels" in each for each in said(hosts(2), 2**10))  # a message too small for more than one
 
 
 def test_ranks_on_one_nic_each_take_pat_for_small_sizes_of_a_gather_and_rings_for_large_ones() -> None:

@@ -3,9 +3,11 @@
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import fields
 from itertools import product
 from math import lcm
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +15,7 @@ from emu.collective.algorithm import ALGORITHMS, AUTO
 from emu.errors import InputError
 from emu.study.choice.fastest import fastest
 from emu.study.choice.site import Site, candidates
-from emu.study.measure.bench import BenchRow, UntimedRow, algorithm_names, bench, best_rows, compare
+from emu.study.measure.bench import BenchRow, CollectiveRow, UntimedRow, algorithm_names, bench, best_rows, compare
 from emu.study.measure.request import BenchRequest, place_bench
 from emu.topology.catalogue import build_topology
 from launch.front import measurements
@@ -135,17 +137,24 @@ def test_the_progress_of_a_comparison_ends_at_its_total(line: str, monkeypatch: 
     assert totals == [len(found.rows)]
 
 
-def test_a_line_of_the_comparison_is_told_before_the_next_algorithm_is_timed() -> None:
-    asked = place_bench(build_topology(BOARD), BenchRequest("all_reduce", AUTO, (1024,)))
-    ready: list[str] = []
+def test_the_fastest_at_the_largest_size_is_the_first_line_and_what_was_not_timed_the_last() -> None:
+    asked = place_bench(build_topology(BOARD), BenchRequest("all_reduce", AUTO, (1024, 2**24)))
+    rows = list(compare(asked))
+    untimed = [UntimedRow(**named_fields(row), at_least_s=1.0) if row.algorithm == "ring" else row for row in rows]
+    names = algorithm_names(asked)
+    for of, last in ((rows, ""), (untimed, "ring")):
+        told = [name for line in compare_lines(asked, of) if (name := line.partition("  ")[0].strip()) in names]
+        time_s = {row.built: row.time_s for row in of if isinstance(row, BenchRow) and row.size_bytes == 2**24}
+        timed = [name for name in told if name in time_s]
+        assert [time_s[name] for name in timed] == sorted(time_s.values())
+        assert told == timed + [last] * bool(last)
+    columns = [*compare_lines(asked, rows)][3]
+    assert columns.split() == ["time", "of_bound"] * 2
 
-    def rows() -> Iterator[BenchRow | UntimedRow]:
-        for row in compare(asked):
-            ready.append(row.built)
-            yield row
 
-    told = [len(ready) for line in compare_lines(asked, rows()) if line.partition("  ")[0].strip() in algorithm_names(asked)]
-    assert told == [min(at + 1, len(ready)) for at in range(1, len(ready) + 1)]  # a line is whole when the next begins
+def named_fields(row: BenchRow | UntimedRow) -> dict[str, Any]:
+    """Return the fields that every row has."""
+    return {field.name: getattr(row, field.name) for field in fields(CollectiveRow)}
 
 
 def test_the_plot_is_drawn_and_the_table_names_the_fastest_of_each_size(emu, tmp_path: Path) -> None:
@@ -179,6 +188,8 @@ def test_ties_go_to_the_first_by_name() -> None:
             "--topology must be given once where --algorithm all is drawn, got 2",
         ),
         (["--algorithm", "ring", "--png", "no/x.png"], "--png: cannot write 'no/x.png': its folder is not there"),
+        (["--algorithm", "my-own"], "; one of your own needs --import FILE.py"),
+        (["--algorithm", "binary-exchange"], "binary-exchange is one of all_to_all"),
         (["--algorithm", "ring", "--dims", "3x3"], "dims must be a grid of the 8 ranks, got '3x3'"),
         (["--algorithm", "ring", "--dims", "2x4"], "all_reduce ring: does not take shape 2x4; 8 works"),
         (["--algorithm", "sipco", "--ranks", "8", "--dims", "2x4"], "does not take shape 2x4; 2x2x2 works"),
@@ -245,6 +256,17 @@ def test_a_word_for_an_axis_that_no_rank_of_a_trace_talks_on_is_refused(emu, tmp
     assert "ring" in by_dp.json[0]["algorithms"]["all_reduce"]
     assert (refused.code, refused.out) == (2, "")
     assert "no axis with communication is called 'tp'; did you mean dp?" in refused.err
+
+
+def test_a_step_says_what_a_library_chose_for_it(emu) -> None:
+    model = ("estimate", "--model", "llama-tiny", "--global-batch", "4", "--seq", "32", "--plan", "dp=4")
+    on = ("--topology", "servers:nodes=2,gpus=2")
+    (found,) = [emu(*model, *on, "--algorithm", "nccl", "--json").json]
+    assert list(found["chosen"]) == [operation for operation in found["algorithms"] if operation in found["chosen"]]
+    assert found["chosen"]["all_reduce"].startswith("nccl: ")
+    told = emu(*model, *on, "--algorithm", "nccl").out
+    assert f"\n  chosen        all_reduce by {found['chosen']['all_reduce']}" in told
+    assert "chosen" not in emu(*model, *on, "--json").json
 
 
 def test_bench_takes_what_a_library_takes_at_each_size_and_says_what_that_is(emu) -> None:

@@ -107,7 +107,10 @@ print(algorithm("all_gather", "one-by-one").schedule(3).n_rows)
             MINE.replace('"all_gather", "left', '"all_gathr", "left'),
             "no operation is called 'all_gathr'; did you mean all_gather",
         ),
-        (MINE.replace("leftward", "ring"), "'all_gather/ring' is defined twice"),
+        (
+            MINE.replace("leftward", "ring"),
+            "'all_gather/ring' is defined twice: ring.py, line ",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_file_is_one_line(emu, tmp_path: Path, text: str, message: str) -> None:

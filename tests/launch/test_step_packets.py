@@ -41,6 +41,8 @@ def test_a_replay_by_packets_is_told_beside_the_fluid_step(emu, traced) -> None:
     assert found["packets"]["fluid_s"] == fluid["step_time_s"] < found["step_time_s"] < 1.2 * fluid["step_time_s"]
     assert found["compute_s"] == fluid["compute_s"]
     assert any("no public source: credit_bytes" in said for said in found["assumptions"])
+    assert "adding what arrives takes no time" in found["assumptions"]
+    assert not any("max-min fairly" in said for said in found["assumptions"])
     told = emu("replay", traced, *ON, *PACKETS).out
     assert "\npackets         infiniband: " in told
     assert "of the fluid fabric's" in told
@@ -156,7 +158,7 @@ def test_a_composed_step_is_checked_by_its_busiest_request_alone(emu, monkeypatc
 
 def test_a_composed_step_that_sends_nothing_is_not_checked(emu, monkeypatch) -> None:
     monkeypatch.setattr("emu.study.training.estimate.estimate_and_times.__defaults__", (ALWAYS_COMPOSED, None))
-    found = emu("estimate", *STEP, "--plan", "dp=1", *ON, *CHECK, "--json").json
+    found = emu("estimate", *STEP[:-1], "dp=1", *ON, *CHECK, "--json").json
     assert (found["engine"], found["fabric_check"]["why_not"]) == ("composed", "nothing is sent")
 
 

@@ -1,5 +1,6 @@
 """`emu verify` says what it proved, draws a failure, and proves MSCCL programs from the command line."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -71,14 +72,48 @@ def test_only_what_a_file_has_in_it_is_tried_and_its_failures_are_drawn(emu, bro
     assert done.code == 1
     table, *stories = done.out.rstrip().split("\n\n")
     assert [line.split()[1] for line in table.splitlines()[1:]] == ["own-short", "own-slow", "own-crash"]
+    assert "FAILS on 4 ranks" in table.splitlines()[1]
+    assert re.search("exact sums, integers, same bits  DIFFERS on 4 ranks  ", table.splitlines()[2])
     assert stories == [
         "all_gather own-short on 4 ranks: proof: at the end: rank 3, slot 0 holds nothing, it must be the value of rank 0\n"
         "round 1: 0>1 3  1>2 0  2>3 1  3>0 2",
-        "all_gather own-slow on 4 ranks: takes 8 ms on 4 ranks, it must be 6",
         "scatter own-crash on 4 ranks: broken.py, line 24: IndexError: list index out of range; mend its builder",
+        "all_gather own-slow on 4 ranks: the claim is 3 a + 3/4 V/B, and the schedule takes 4 a + 1 V/B: its alpha is 1 too "
+        "small and its beta is 1/4 too small",
     ]
     assert done.err.startswith("emu: verify: 3 of 3 fail; all_gather own-short on 4 ranks: proof: at the end: rank 3, slot 0")
     assert png.read_bytes().startswith(b"\x89PNG")
+
+
+LATE = """from fractions import Fraction
+import numpy as np
+from emu import Claim, Schedule, Sends, collective
+
+@collective("all_gather", "own-late", claim=Claim("rank", alpha=lambda n: 1, beta=lambda n: Fraction(n - 1, n)))
+def late(n):
+    r = np.arange(n)
+    rounds = n - 2 if n == {wrong} else n - 1
+    return Schedule.build(n, n, [Sends(r, (r + 1) % n, (r - t) % n) for t in range(rounds)])
+"""
+
+
+def test_a_wrong_result_is_told_before_a_claim_that_fails_at_fewer_ranks(emu, tmp_path: Path) -> None:
+    """The table names the failure that the text explains, and a claim alone leaves nothing to draw."""
+    path, png = tmp_path / "late.py", tmp_path / "late.png"
+    path.write_text(LATE.format(wrong=4))
+    done = emu("verify", "--import", str(path), "--png", str(png))
+    assert "FAILS on 4 ranks " in done.out.splitlines()[1]
+    assert "\nall_gather own-late on 4 ranks: proof: at the end: rank 3, slot 0 holds nothing" in done.out
+    assert png.exists()
+    png.unlink()
+    ALGORITHMS._filed.pop("all_gather/own-late")
+    path.write_text(LATE.format(wrong=0))
+    done = emu("verify", "--import", str(path), "--png", str(png))
+    assert (done.code, png.exists()) == (1, False)
+    assert "exact sums, integers, same bits  DIFFERS on 1 rank " in done.out
+    said = "on 1 ranks: the claim is 1 a + 0 V/B, and the schedule takes 0 a + 0 V/B: its alpha is 1 too large"
+    assert f"\nall_gather own-late {said}\n" in done.out
+    assert "verify: all proofs hold and only claims differ, so that there is no round to draw" in done.err
 
 
 ADDS = """import numpy as np

@@ -48,14 +48,22 @@ class ChooserOnNpus:
         """
         if not self.chooses_for(request):
             return self.otherwise(request) if self.otherwise else None
-        npus, dtype = npu_order(self.topology) if self.npus is None else self.npus, timed_as(request.dtype, self.dtype)
-        request = request._replace(ranks=tuple(npus[list(request.ranks)].tolist()), dtype=dtype, axis="")
         if self.name in (AUTO, SYNTHESIZED):
             find = _fastest_algorithm if self.name == AUTO else _made_algorithm
-            return find(self.topology, request, edition())
-        size = request.elements * item_bytes_of(request.dtype)
-        found = library_choice(self.name, self.topology, request.ranks, request.operation, size)
+            return find(self.topology, self._on_npus(request), edition())
+        found = self.library_choice(request)
         return found.served if found else None
+
+    def library_choice(self, request: Request) -> LibraryChoice | None:
+        """Return what the library takes for a request; None if the default serves it."""
+        placed = self._on_npus(request)
+        size = placed.elements * item_bytes_of(placed.dtype)
+        return library_choice(self.name, self.topology, placed.ranks, placed.operation, size)
+
+    def _on_npus(self, request: Request) -> Request:
+        """Return a request with the NPUs of its ranks, and in the dtype as which it is timed."""
+        npus, dtype = npu_order(self.topology) if self.npus is None else self.npus, timed_as(request.dtype, self.dtype)
+        return request._replace(ranks=tuple(npus[list(request.ranks)].tolist()), dtype=dtype, axis="")
 
     def chooses_for(self, request: Request) -> bool:
         """Return whether this chooser is responsible for the operation of a request."""
@@ -102,6 +110,16 @@ def _made_algorithm(topology: Topology, request: Request, edition: int) -> Algor
     site = Site.of(topology, canonical_group(topology, request.ranks))
     item = item_bytes_of(request.dtype)
     return made_algorithm(site, Requirement(request.operation, request.root, request.elements, item))
+
+
+def library_words(chooser: Chooser | None, request: Request) -> str | None:
+    """Return what a library calls its choice for a request, after its name; None if no library chooses for it."""
+    while isinstance(chooser, ChooserOnNpus):
+        if chooser.chooses_for(request):
+            found = None if chooser.name in (AUTO, SYNTHESIZED) else chooser.library_choice(request)
+            return f"{chooser.name}: {found.told}" if found else None
+        chooser = chooser.otherwise
+    return None
 
 
 def is_automatic(chooser: Chooser | None, request: Request | None = None, name: str = AUTO) -> bool:

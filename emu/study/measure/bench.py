@@ -152,20 +152,29 @@ def next_case(asked: PlacedBench, size: int, last: Case | None = None) -> Case:
         return asked.synthesis_case(size)
     if asked.request.algorithm not in choosers():
         return last or asked.case(asked.request.algorithm)
-    (name, dims), passed, told = _chosen_algorithm(asked, size)
-    again = last is not None and (last.algorithm, last.dims, last.passed_over, last.chosen) == (name, dims, passed, told)
-    return last if last is not None and again else replace(asked.case(name, dims), passed_over=passed, chosen=told)
+    (name, dims), told = _chosen_algorithm(asked, size)
+    again = last is not None and (last.algorithm, last.dims) == (name, dims)
+    if last is not None and again and all(getattr(last, field) == value for field, value in told.items()):
+        return last
+    return replace(asked.case(name, dims), **told)
 
 
-def _chosen_algorithm(asked: PlacedBench, size: int) -> tuple[AlgorithmOnDims, tuple[str, ...], str]:
-    """Return the algorithm for a size, the algorithms that were not tried, and a library's own text on its choice."""
+def _chosen_algorithm(asked: PlacedBench, size: int) -> tuple[AlgorithmOnDims, dict[str, Any]]:
+    """Return the algorithm for a size, and the fields of a `Case` that say how it was chosen."""
     by, op = asked.request.algorithm, asked.operation
     if by == AUTO:
         overhead_fs = asked.request.send_overhead_fs
         wanted = Requirement(op.name, op.root, asked.elements(size), asked.item_bytes, overhead_fs)
-        return *fastest(asked.site, wanted), ""
+        served, passed_over = fastest(asked.site, wanted)
+        return served, {"passed_over": passed_over, "chosen": "", "chosen_assumed": ()}
     found = library_choice(by, asked.site.topology, asked.site.npus, op.name, size)
-    return (found.served, (), found.told) if found else (AlgorithmOnDims(Choice().name(op.name)), (), "nothing of its own")
+    if found is None:
+        return AlgorithmOnDims(Choice().name(op.name)), {
+            "passed_over": (),
+            "chosen": "nothing of its own",
+            "chosen_assumed": (),
+        }
+    return found.served, {"passed_over": (), "chosen": found.told, "chosen_assumed": found.assumptions}
 
 
 def _bound_fields(case: Case, size: int, timeline: Timeline) -> dict[str, Any]:

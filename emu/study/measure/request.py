@@ -12,7 +12,7 @@ from emu.collective.schedule import Schedule
 from emu.collective.shape import Grid, PartialGrid, Shape, ranks_of, show_shape
 from emu.dtypes import REDUCE_OPERATIONS, check_reduces, item_bytes, reductions_of
 from emu.errors import must_be
-from emu.fabric.packet_fabric import FLUID_ENGINE, EngineChoice
+from emu.fabric.packet_fabric import ADDING_ASSUMED, FLUID_ASSUMED, FLUID_ENGINE, EngineChoice
 from emu.fabric.run import check_seeds
 from emu.registry import unknown
 from emu.study.choice.site import Site, choosers
@@ -21,11 +21,6 @@ from emu.topology.placement import by_axes, npu_order, switches_add_assumption
 from emu.topology.topology import Topology
 from emu.units import format_time
 
-_MODEL = (
-    "messages share the bandwidth of a link max-min fairly",
-    "a message takes the latencies of its links one after another, then flows over all of them at once",
-    "adding what arrives takes no time",
-)
 _CHOSEN_BY_FLUID = "auto chose the algorithm by its time in the fluid fabric; by packets another may be faster"
 
 
@@ -101,6 +96,7 @@ class Case:
     schedule: Schedule  # as it is stored
     passed_over: tuple[str, ...] = ()  # algorithms that were not tried when it was chosen
     chosen: str = ""  # by a library, in its own words
+    chosen_assumed: tuple[str, ...] = ()  # on what the library's choice rests, a sentence each
 
     def job(self, size: int) -> CollectiveJob:
         """Return the collective to be timed for a buffer of `size` bytes."""
@@ -114,14 +110,16 @@ class Case:
     def assumptions(self) -> tuple[str, ...]:
         """Return one sentence for each assumption on which the time of this collective rests.
 
-        They are assumptions of the topology, of the launch of a collective, of the adds in switches, and of the engine.
+        They are assumptions of the topology, of the launch of a collective, of a library's choice, of the adds in switches, and
+        of the engine.
         """
         topology = self.asked.site.topology
         launch_s = self.asked.request.launch_s
         launch = [f"launching a collective takes {format_time(launch_s)} on each of its ranks"] if launch_s else []
         packets = self.asked.request.engine.packets
-        model = _MODEL if packets is None else (*packets.assumptions, *self._choice_assumption(), _MODEL[-1])
-        return (*topology.assumptions, *launch, *switches_add_assumption(topology, self.schedule.helpers), *model)
+        model = FLUID_ASSUMED if packets is None else (*packets.assumptions, *self._choice_assumption(), ADDING_ASSUMED)
+        adds = switches_add_assumption(topology, self.schedule.helpers)
+        return (*topology.assumptions, *launch, *self.chosen_assumed, *adds, *model)
 
     def _choice_assumption(self) -> tuple[str, ...]:
         """Return the sentence that says that `auto` chose by times of the fluid fabric; empty if it did not choose."""

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
+from emu.fabric.packet_fabric import FLUID_ASSUMED
 from emu.model.layer_on_rank import padding_note
 from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.software import NOTHING
@@ -94,7 +95,7 @@ def _assumptions(prepared: PreparedSearch, rows: Sequence[PlanRow]) -> tuple[str
     plans = [parse_plan(row.plan, **batch) for row in rows]
     filled_up = dict.fromkeys(told for plan in plans for told in padding_note(plan, prepared.model, stack))
     of_topologies = dict.fromkeys(told for each in prepared.topologies for told in each.assumptions)
-    return (*of_topologies, *prepared.device.assumptions, *filled_up, MFU_ASSUMED, COMPOSED_ASSUMED)
+    return (*of_topologies, *prepared.device.assumptions, *filled_up, MFU_ASSUMED, *FLUID_ASSUMED, COMPOSED_ASSUMED)
 
 
 def _undecided(search: Search) -> tuple[int, int, float]:

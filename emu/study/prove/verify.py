@@ -123,6 +123,11 @@ class VerificationRow:
         return self.proof == "ok" and self.claim in ("equal", "bound", "none", "not timed")
 
     @property
+    def refused(self) -> bool:
+        """True if the proof was refused, so that the results are wrong; False if at most the claim is not kept."""
+        return self.proof != "ok" and self.proved != "not run"
+
+    @property
     def failed(self) -> bool:
         """True if the proof was refused, or the claim is not kept."""
         return not self.ok and self.proved != "not run"
@@ -204,7 +209,8 @@ def _claim(found: Algorithm, shape: Shape, done: ProofResult) -> tuple[str, int,
         claimed_fs, taken_fs = _claimed_fs(found, found.claim, shape), _taken_fs(found, found.claim, shape, done.schedule)
     except Exception as error:  # whatever a user's claim does wrong
         return f"claim on {show_shape(shape)} ranks: {type(error).__name__}: {error}", 0, Fraction(0)
-    return _judge(found.claim, shape, taken_fs, claimed_fs), taken_fs, claimed_fs
+    verdict = _judge(found.claim, shape, taken_fs, claimed_fs)
+    return verdict or _difference(found, found.claim, shape, done.schedule), taken_fs, claimed_fs
 
 
 def _claimed_fs(found: Algorithm, claim: Claim, shape: Shape) -> Fraction:
@@ -214,8 +220,8 @@ def _claimed_fs(found: Algorithm, claim: Claim, shape: Shape) -> Fraction:
     return sum(((_latency(c) * alpha + _body(c) * beta * size) * _MS for c, (alpha, beta) in terms), Fraction(0))
 
 
-def _taken_fs(found: Algorithm, claim: Claim, shape: Shape, built: Schedule) -> int:
-    """Return the ticks that the schedule takes on the claim's ideal fabric."""
+def _taken_fs(found: Algorithm, claim: Claim, shape: Shape, built: Schedule, slower: int = 1) -> int:
+    """Return the ticks that the schedule takes on the claim's ideal fabric, where all latencies are `slower` times as long."""
     blocks = operation(found.operation, ranks_of(shape)).n_blocks
     block_bytes = _SHARE_BYTES * (sum(built.shares) or built.n_slots // blocks)
     slots = divide_blocks(np.full(blocks, block_bytes), built.n_slots, built.shares)
@@ -224,7 +230,7 @@ def _taken_fs(found: Algorithm, claim: Claim, shape: Shape, built: Schedule) -> 
         built,
         claim.fabric,
         bandwidth_Bps=[block_bytes * 1000.0 / _body(c) for c in classes],
-        latency_fs=[_latency(c) * _MS for c in classes],
+        latency_fs=[slower * _latency(c) * _MS for c in classes],
         link_class=partial(claim.link_class, shape) if claim.link_class else None,
     )
     piece = lower(FabricJob(built, slots.count, fabric, np.arange(built.n_participants, dtype=np.int32)))
@@ -242,9 +248,38 @@ def _body(link_class: int) -> int:
 
 
 def _judge(claim: Claim, shape: Shape, taken_fs: int, claimed_fs: Fraction) -> str:
-    """Return the verdict on a claim: `equal`, `bound` (the time is not above it), or a phrase on how it is broken."""
+    """Return the verdict on a claim: `equal`, `bound` (the time is not above it), or "" where it is broken."""
     exact = claim.exact(shape)
     if taken_fs > claimed_fs * (1 + _TOLERANCE) or (exact and taken_fs < claimed_fs * (1 - _TOLERANCE)):
-        bound = "" if exact else "at most "
-        return f"takes {taken_fs / _MS:.9g} ms on {show_shape(shape)} ranks, it must be {bound}{float(claimed_fs / _MS):.9g}"
+        return ""
     return "equal" if exact else "bound"
+
+
+def _difference(found: Algorithm, claim: Claim, shape: Shape, built: Schedule) -> str:
+    """Return a phrase on a claim that is broken: what it says, and what the schedule takes."""
+    terms, at_most = claim.terms(shape), "" if claim.exact(shape) else "at most "
+    own = _formula_of(found, claim, shape, built)
+    if own is None:
+        said, taken = (float(fs / _MS) for fs in (_claimed_fs(found, claim, shape), _taken_fs(found, claim, shape, built)))
+        where = "a = 1 ms and a block takes 1 ms" if len(terms) == 1 else "a is 1, 3, ... ms and a block takes 1, 4, ... ms"
+        return f"the claim is {at_most}{said:.9g} ms, and the schedule takes {taken:.9g} ms, where {where}"
+    over = {"alpha": Fraction(terms[0][0] - own[0]), "beta": terms[0][1] - own[1]}
+    apart = [f"{name} is {abs(by)} too {'small' if by < 0 else 'large'}" for name, by in over.items() if by]
+    return f"the claim is {at_most}{_show(*terms[0])}, and the schedule takes {_show(*own)}: its {' and its '.join(apart)}"
+
+
+def _formula_of(found: Algorithm, claim: Claim, shape: Shape, built: Schedule) -> tuple[int, Fraction] | None:
+    """Return alpha and beta of a schedule; None if there are several classes of links, or the time does not grow evenly."""
+    if len(claim.terms(shape)) > 1:
+        return None
+    size, slower = operation(found.operation, ranks_of(shape)).blocks_in_size, (1, 2, 4)
+    taken_ms = [Fraction(_taken_fs(found, claim, shape, built, times), _MS) for times in slower]
+    alpha = round(taken_ms[1] - taken_ms[0])
+    beta = ((taken_ms[0] - alpha) / size).limit_denominator(10**4)
+    even = [times * alpha + beta * size for times in slower]
+    return (alpha, beta) if all(abs(x - y) <= _TOLERANCE * x for x, y in zip(taken_ms, even, strict=True)) else None
+
+
+def _show(alpha: int, beta: Fraction) -> str:
+    """Return a time as a formula of the latency a, the bytes V and the rate B, such as `3 a + 3/2 V/B`."""
+    return f"{alpha} a + {beta} V/B"

@@ -18,6 +18,7 @@ from emu.topology.symmetry_search import with_symmetries
 from emu.topology.topology import MAX_LINKS, Links, Router, Topology, check_link_count
 from emu.units import format_bandwidth
 
+_HASH = "a hash of both NPUs, the group and the channel"
 _UNORDERED = "too many switches look alike to put all of them in order; those left alike are in the order of the file"
 MAX_NODES = MAX_LINKS // 2 + 1  # the largest number of nodes that so many links can join
 
@@ -155,13 +156,13 @@ def _router(described: TopologyDescription, links: Links, cost: I64 | None) -> t
     if described.routing.by_dimension:
         found = by_dimension(where, links, described.routing.dims, nodes, described.node, cost)
         way = "a shortest way" if cost is None else "a way of least cost"
-        routed = f"routes go dimension by dimension, the last first, by {way} in each that a hash of the key takes"
+        routed = f"routes go dimension by dimension, the last first, by {way} in each that {_HASH} takes"
         return found, (routed, *_find_uneven_paths(described, (ways for ways, _ in found.walks), cost))
     ways = shortest(links, nodes, _relay_marks(described), cost)
     _check_joined(described, ways)
     least = "have as few links as can be" if cost is None else "cost as little as can be, a link 1 unless it says otherwise"
     relay = "NPUs relay" if _npus_relay(described) else "NPUs do not relay"
-    routed = f"routes {least}; of several a hash of the key takes one (ECMP); {relay}"
+    routed = f"routes {least}; of several {_HASH} takes one (ECMP); {relay}"
     return ways, (routed, *_find_uneven_paths(described, [ways], cost))
 
 

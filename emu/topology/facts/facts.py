@@ -229,7 +229,7 @@ def halvings(n: int, dims: tuple[int, ...]) -> Iterator[tuple[str, Bool]]:
     """
     axes = [axis for axis, size in enumerate(dims) if size > 1]
     if len(axes) < 2:
-        yield "the numbering at its middle", np.arange(n) < n // 2
+        yield "the lower half of the NPUs' numbers and the upper", np.arange(n) < n // 2
         return
     digits = np.unravel_index(np.arange(n), dims)
     for order in dict.fromkeys(_up_to_even(dims, first, second, axes) for first, second in permutations(axes, 2)):

@@ -5,7 +5,7 @@ Each line is named at its right end.
 A picture of a timeline: a band for each rank, computation in the upper half, each axis of communication in the lower.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -97,7 +97,7 @@ def _legend(figure: Figure, axes: Axes, streams: Sequence[str]) -> None:
 PALE = "#c5ccd3"
 _GREY = "#66727e"  # colour of the name of a pale line
 _LABEL_PT, _APART_PT = 8.0, 11.0
-_FASTEST, _OTHERS = "#0072B2", "#9dc3dc"
+_FASTEST, _OTHERS, MARKED = "#0072B2", "#9dc3dc", "#D55E00"
 _WIDE_IN, _HIGH_IN, _REST_IN = 10.0, 6.0, 1.4
 _BAR_IN, _BARS_REST_IN = 0.3, 1.3
 _MOST_TICKS = 12
@@ -107,15 +107,20 @@ _NARROW = 0.6  # decades of times below which ticks need a locator of their own
 Bar = tuple[str, float, str]  # the text at the left of a horizontal bar, its time in seconds, and the text after the time
 
 
-def bars(chosen: Sequence[Bar], title: str) -> Figure:
+def bars(chosen: Sequence[Bar], title: str, marked: Container[str] = ()) -> Figure:
     """Return a chart with a bar for each item, its time and note at its end.
 
     The bars of the shortest time are darker than the others.
+
+    Args:
+        chosen: The bars.
+        title: The text above the chart.
+        marked: The names of bars that have a colour of their own.
     """
     figure, axes = new_page(_WIDE_IN, _BARS_REST_IN + _BAR_IN * len(chosen), title)
     slowest_first = sorted(chosen, key=lambda bar: (bar[1], bar[0]), reverse=True)
     times_s = [time_s for _, time_s, _ in slowest_first]
-    colours = [_FASTEST if time_s == times_s[-1] else _OTHERS for time_s in times_s]
+    colours = [MARKED if name in marked else _FASTEST if t == times_s[-1] else _OTHERS for name, t, _ in slowest_first]
     axes.barh(range(len(times_s)), times_s, color=colours, height=0.7)
     dress_bars(axes, slowest_first, times_s[0])
     return figure

@@ -5,6 +5,7 @@ A bench tells how near a time is to its bound; a schedule is shown by its messag
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
+from math import inf
 
 import numpy as np
 
@@ -65,24 +66,25 @@ def _orientation_text(row: BenchRow) -> str:
     return f"without latency, {', '.join(known)} ({size} on {row.topology}); this is no bound" if known else ""
 
 
-def compare_lines(asked: PlacedBench, rows: Iterable[BenchRow | UntimedRow]) -> Iterator[str]:
+def compare_lines(asked: PlacedBench, rows: Sequence[BenchRow | UntimedRow]) -> Iterator[str]:
     """Yield a line for each algorithm with time and of_bound of each size, then the fastest of each size and the assumptions.
+
+    The fastest at the largest size comes first; algorithms that were not timed there come last.
 
     Args:
         asked: The comparison that was asked for.
         rows: The rows of each algorithm, size after size.
     """
-    op, width = asked.operation, max(map(len, algorithm_names(asked)))
-    seen: list[BenchRow | UntimedRow] = []
-    for built, of in groupby(rows, key=lambda row: row.built):
-        line = list(of)
-        if not seen:  # not before: what cannot be timed leaves nothing but its error
-            yield f"{op.name} among {op.n_ranks} ranks of {asked.site.topology.name}: virtual time and of_bound"
-            yield ""
-            yield _line("algorithm", [(format_size(size), "") for size in asked.request.sizes], width)
-        seen += line
+    op, sizes, width = asked.operation, asked.request.sizes, max(map(len, algorithm_names(asked)))
+    yield f"{op.name} among {op.n_ranks} ranks of {asked.site.topology.name}: virtual time and of_bound"
+    yield ""
+    yield _line("algorithm", [(format_size(size), "") for size in sizes], width)
+    yield _line("", [("time", "of_bound")] * len(sizes), width)
+    lines = [(built, list(of)) for built, of in groupby(rows, key=lambda row: row.built)]
+    at_most = {row.built: row.time_s for row in rows if isinstance(row, BenchRow) and row.size_bytes == sizes[-1]}
+    for built, line in sorted(lines, key=lambda each: at_most.get(each[0], inf)):
         yield _line(built, map(_cell, line), width)
-    yield from _tail(seen)
+    yield from _tail(rows)
 
 
 def _line(name: str, cells: Iterable[tuple[str, str]], width: int) -> str:
@@ -90,10 +92,10 @@ def _line(name: str, cells: Iterable[tuple[str, str]], width: int) -> str:
 
     Args:
         name: The algorithm, or the title of the first column.
-        cells: For each size its time and its of_bound; in the line of titles the size and "".
+        cells: For each size its time and its of_bound; in the lines of titles the size and "", and what they are.
         width: The width of the first column in characters.
     """
-    return "  ".join([name.ljust(width), *(f"{time:>12} {of:<5}" for time, of in cells)]).rstrip()
+    return "  ".join([name.ljust(width), *(f"{time:>12} {of:<8}" for time, of in cells)]).rstrip()
 
 
 def _cell(row: BenchRow | UntimedRow) -> tuple[str, str]:
@@ -135,8 +137,27 @@ _COLUMNS: tuple[Column[BenchRow], ...] = (
 )
 
 
-def bench_report(rows: Sequence[BenchRow]) -> str:
-    """Return the report of all rows as text."""
+def labels_of(rows: Sequence[BenchRow], words: Sequence[str]) -> list[str]:
+    """Return the name of each row among the others: its topology, or its algorithm, or both where there are several of both.
+
+    Args:
+        rows: The rows.
+        words: The algorithm of each row as it was asked for.
+    """
+    if len(set(words)) == 1:
+        return [row.topology for row in rows]
+    if len({row.topology for row in rows}) == 1:
+        return [*words]
+    return [f"{word} on {row.topology}" for word, row in zip(words, rows, strict=True)]
+
+
+def bench_report(rows: Sequence[BenchRow], words: Sequence[str]) -> str:
+    """Return the report of all rows as text.
+
+    Args:
+        rows: The rows.
+        words: The algorithm of each row as it was asked for.
+    """
     moved = "no data was moved" if rows[0].wrong is None else "every element of every rank was checked"
     overhead = format_time(rows[0].send_overhead_s)
     engines = ", ".join(sorted({row.engine for row in rows}))
@@ -152,9 +173,24 @@ def bench_report(rows: Sequence[BenchRow]) -> str:
         *_packet_lines(rows),
         bounds_text(rows),
         "",
-        *merged_assumption_lines([(row.topology, row.assumptions) for row in rows]),
+        *_assumed(rows, words),
     ]
     return "\n".join(lines)
+
+
+def _assumed(rows: Sequence[BenchRow], words: Sequence[str]) -> list[str]:
+    """Return the assumptions of the rows, each once; those that not all algorithms on a topology have are told by algorithm."""
+    told = [(row.topology, row.assumptions) for row in rows]
+    if len(set(words)) == 1:
+        return merged_assumption_lines(told)
+    of = {name: [sentences for each, sentences in told if each == name] for name, _ in told}
+    common = {name: [s for s in every[0] if all(s in each for each in every)] for name, every in of.items()}
+    own: dict[str, list[str]] = {}
+    for label, (name, sentences) in zip(labels_of(rows, words), told, strict=True):
+        for sentence in sentences:
+            if sentence not in common[name] and label not in own.setdefault(sentence, []):
+                own[sentence].append(label)
+    return [*merged_assumption_lines([*common.items()]), *(f"- {', '.join(labels)}: {s}" for s, labels in own.items())]
 
 
 def _packet_lines(rows: Sequence[BenchRow]) -> Iterator[str]:
@@ -253,11 +289,11 @@ def proof_lines(rows: Iterable[VerificationRow]) -> Iterator[str]:
 def _cells(found: Sequence[VerificationRow]) -> tuple[str, ...]:
     """Return the cells of one algorithm of an operation."""
     first, run = found[0], [row for row in found if row.proved != "not run"]
-    bad = next((row for row in found if row.failed), None)
-    proved = _proof_cell(run) if bad is None else f"FAILS on {bad.ranks} {'rank' if bad.ranks == 1 else 'ranks'}"
+    bad, late = next((row for row in found if row.refused), None), next((row for row in found if row.failed), None)
+    proved = _proof_cell(run) if bad is None else f"FAILS on {_shape(bad)}"
+    claim = "" if bad else _claims(run) if late is None else f"DIFFERS on {_shape(late)}"
     roots = "first, middle, last" if any(len(row.roots) > 1 for row in found) else "0" if first.roots else "-"
-    wall, claim = f"{sum(row.wall_s for row in found):.2f}", _claims(run) if bad is None else ""
-    ranks = number_ranges(row.ranks for row in found)
+    wall, ranks = f"{sum(row.wall_s for row in found):.2f}", number_ranges(row.ranks for row in found)
     return (first.operation, first.algorithm, ranks, str(len(found)), roots, proved, claim, wall)
 
 
@@ -281,7 +317,7 @@ def _claims(run: Sequence[VerificationRow]) -> str:
 def _shape(row: VerificationRow) -> str:
     """Return the shape of a row in words."""
     shape: Shape = PartialGrid(row.shape, row.members) if row.members is not None else row.shape
-    return f"{show_shape(shape)} ranks"
+    return f"{show_shape(shape)} rank{'s' * (show_shape(shape) != '1')}"
 
 
 def number_ranges(numbers: Iterable[int]) -> str:

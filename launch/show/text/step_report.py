@@ -112,6 +112,7 @@ def foot_facts(step: Step) -> list[Fact]:
         *packet_facts(step.step_time_s, step.packets, step.fabric_check),
         *([] if step.read is not None else [Fact("peak memory", f"{format_size(peak)} on {most}{_memory_text(step)}", held)]),
         Fact("algorithms", ", ".join(f"{op} {name}" for op, name in step.algorithms.items()) or "none"),
+        Fact("  chosen", None if step.chosen is None else "; ".join(f"{op} by {said}" for op, said in step.chosen.items())),
         Fact("  auto", step_choice_text(step) or None),
     ]
 
@@ -166,7 +167,8 @@ def _equal_steps_text(step: Step) -> str:
     least, most = format_time(min(times)), format_time(max(times))
     if least == most:
         return f", as each of {len(times)} equal steps"
-    return f", the median of {len(times)} equal steps ({least} to {most})"
+    which = "shorter" if len(times) == 2 else "lower median" if len(times) % 2 == 0 else "median"
+    return f", the {which} of {len(times)} steps of equal work ({least} to {most})"
 
 
 def _other_step_facts(step: Step) -> list[Fact]:

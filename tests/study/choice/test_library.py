@@ -6,7 +6,7 @@ from emu.collective.algorithm import AlgorithmOnDims, Request
 from emu.collective.libraries import LIBRARIES, GroupNetwork, LibraryChoice
 from emu.errors import InputError
 from emu.model.stack.stack import Stack
-from emu.study.choice.chooser import choice_on, group_network, library_choice
+from emu.study.choice.chooser import choice_on, group_network, library_choice, library_words
 from emu.study.measure.bench import bench
 from emu.study.measure.request import BenchRequest
 from emu.study.training.composed.software_costs import costed_topology
@@ -41,6 +41,16 @@ def test_the_word_of_a_library_serves_every_group_by_its_own_servers() -> None:
     choice = choice_on(HOSTS, ("auto", "nccl"), "float32")
     served = [choice.algorithm_for(request("all_reduce", ranks)) for ranks in (tuple(range(16)), (0, 1, 2, 3), (0, 4, 8, 12))]
     assert served == [AlgorithmOnDims("rail-ring", (4, 4)), AlgorithmOnDims("ring"), AlgorithmOnDims("ring")]
+
+
+def test_what_a_library_calls_its_choice_is_known_of_the_requests_that_it_chose_for() -> None:
+    npus, chooser = tuple(range(16)), choice_on(HOSTS, ("auto", "all_gather=nccl"), "float32").chooser
+    found = library_choice("nccl", HOSTS, npus, "all_gather", SIZE)
+    assert found is not None
+    assert library_words(chooser, request("all_gather", npus)) == f"nccl: {found.told}"
+    assert library_words(chooser, request("all_reduce", npus)) is None
+    assert library_words(choice_on(HOSTS, ("nccl",), "float32").chooser, request("scatter", npus)) is None  # it has none
+    assert library_words(None, request("all_gather", npus)) is None
 
 
 def test_a_library_is_asked_for_bytes_as_they_are_timed() -> None:

@@ -121,7 +121,8 @@ def test_a_claim_that_mixes_its_link_classes_up_is_not_kept(mixed_up):
     (row,) = verify([(found, (2, 4))])
     assert row.proof == "ok"
     assert not row.ok
-    assert "ms on 2x4 ranks, it must be" in row.claim
+    assert " ms, and the schedule takes " in row.claim
+    assert row.claim.endswith(" ms, where a is 1, 3, ... ms and a block takes 1, 4, ... ms")
 
 
 def named(found: Algorithm, **changes: object) -> Algorithm:
@@ -168,7 +169,8 @@ def test_a_claim_that_is_not_kept_is_told_with_both_times():
     claim = Claim("rank", alpha=lambda n: n - 1, beta=lambda n: Fraction(2 * (n - 1), n))
     (row,) = verify(shapes_of([named(algorithm("all_reduce", "ring"), claim=claim)], [4]))
     assert row.proof == "ok"
-    assert row.claim == "takes 7.5 ms on 4 ranks, it must be 4.5"
+    said = "the claim is 3 a + 3/2 V/B, and the schedule takes 6 a + 3/2 V/B: its alpha is 3 too small"
+    assert row.claim == said
     assert not row.ok
 
 
@@ -177,7 +179,8 @@ def test_what_is_faster_than_an_equality_claims_breaks_it_and_keeps_a_bound():
     slower = {"fabric": "rank", "alpha": lambda _: 9, "beta": lambda _: Fraction(9)}
     changed = named(found, build=binomial.broadcast, claim=Claim(**slower))
     (row,) = verify(shapes_of([changed], [4]))
-    assert row.claim == "takes 4 ms on 4 ranks, it must be 18"
+    said = "the claim is 9 a + 9 V/B, and the schedule takes 2 a + 2 V/B: its alpha is 7 too large and its beta is "
+    assert row.claim == f"{said}7 too large"
     (row,) = verify(shapes_of([replace(changed, claim=Claim(**slower, exact=lambda _: False))], [4]))
     assert (row.claim, row.ok) == ("bound", True)
 
@@ -185,4 +188,5 @@ def test_what_is_faster_than_an_equality_claims_breaks_it_and_keeps_a_bound():
 def test_a_bound_that_is_not_kept_is_told():
     claim = Claim("rank", alpha=lambda _: 1, beta=lambda _: Fraction(0), exact=lambda _: False)
     (row,) = verify(shapes_of([named(algorithm("all_reduce", "ring"), claim=claim)], [4]))
-    assert row.claim == "takes 7.5 ms on 4 ranks, it must be at most 1"
+    said = "the claim is at most 1 a + 0 V/B, and the schedule takes 6 a + 3/2 V/B"
+    assert row.claim == f"{said}: its alpha is 5 too small and its beta is 3/2 too small"

@@ -107,8 +107,8 @@ def test_what_is_taken_of_unequal_ways_is_an_assumption(built):
         f"{told}with as few links{differ}only the fastest are taken, unless a cost on links says otherwise",
     )
     assert built(BOTH + "cost = 1\n").assumptions == (
-        "routes cost as little as can be, a link 1 unless it says otherwise; of several a hash of the key takes one (ECMP); "
-        "NPUs do not relay",
+        "routes cost as little as can be, a link 1 unless it says otherwise; of several a hash of both NPUs, the group "
+        "and the channel takes one (ECMP); NPUs do not relay",
         f"{told}of the same cost{differ}a hash takes any of them, a lower cost keeps messages on the fastest",
     )
     assert len(built(BOTH + "cost = 2\n").assumptions) == 1

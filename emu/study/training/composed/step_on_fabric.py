@@ -23,6 +23,7 @@ from emu.collective.algorithm import Choice
 from emu.errors import must_be
 from emu.fabric.graph import Timeline
 from emu.fabric.lower import LoweredSchedule
+from emu.fabric.packet_fabric import FLUID_ASSUMED
 from emu.memo import kept_by
 from emu.study.training.composed.bodies import Bodies, Sharing, bodies_of, busy_s
 from emu.study.training.composed.composed_graph import ComposedGraph, StepFrame, composed_and_run
@@ -121,7 +122,7 @@ class StepOnFabric:
             wall_fabric_s=time.perf_counter() - began,
             requests_by_place=self.asked,
             between_s=between_s,
-            engine_assumed=(COMPOSED_ASSUMED, _between_text(*between_s)),
+            engine_assumed=(*FLUID_ASSUMED, COMPOSED_ASSUMED, _between_text(*between_s)),
         )  # fmt: skip
 
     def coarse_report(self) -> StepReport:

@@ -10,7 +10,7 @@ import numpy as np
 from emu.arrays import I64
 from emu.errors import must_be
 from emu.fabric.busy_window import TimedGraph
-from emu.fabric.packet_fabric import PacketFabric
+from emu.fabric.packet_fabric import ADDING_ASSUMED, PacketFabric
 from emu.fabric.run import Spread, check_seeds, spread_of
 from emu.study.choice.chooser import is_automatic
 from emu.study.fabric_check import check_fabric, unchecked
@@ -78,7 +78,7 @@ def by_packets(timed: TimedTrace, fabric: PacketFabric, perturb: int = 0) -> Tim
 
 def packet_assumptions(timed: TimedTrace, fabric: PacketFabric) -> tuple[str, ...]:
     """Return the sentences that the packets add to those on which a step rests."""
-    return (*fabric.assumptions, *((CHOSEN_BY_FLUID,) if is_automatic(timed.choice.chooser) else ()))
+    return (*fabric.assumptions, ADDING_ASSUMED, *((CHOSEN_BY_FLUID,) if is_automatic(timed.choice.chooser) else ()))
 
 
 def packet_replay(timed: TimedTrace, fabric: PacketFabric) -> PacketReplay:

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -13,8 +13,9 @@ from emu.arrays import F64, I64
 from emu.cluster.pace.timeliness import PaceFigures
 from emu.collective.algorithm import Choice
 from emu.fabric.graph import Timeline, name_tasks
+from emu.fabric.packet_fabric import FLUID_ASSUMED
 from emu.fabric.run import Spread, check_seeds, spread
-from emu.study.choice.chooser import is_automatic
+from emu.study.choice.chooser import is_automatic, library_words
 from emu.study.fabric_check import FabricCheck
 from emu.study.packet_figures import PacketFigures
 from emu.study.training.composed.requests_by_place import PlaceRequests
@@ -55,9 +56,9 @@ class CostlyRequest:
     ranks: int  # ranks of the group
     times: int  # how often the request is made in the step
     size_bytes: int  # bytes of each request, as timed
-    time_s: float  # seconds of all, each from entering to leaving it; in that time other ranks may be waited for
+    time_s: float  # seconds of all, each from this rank's entering to its leaving; in that time other ranks may be waited for
     algorithm: str | None  # None: it is a message
-    alone_s: float | None  # seconds of each in the fluid fabric, alone; None, as in the next four: not computed
+    alone_s: float | None  # seconds of each in the fluid fabric, alone, till its last rank leaves; None, as below: not computed
     busbw_Bps: float | None  # bus bandwidth as nccl-tests defines it, for that time
     of_bound: float | None  # the least time of any schedule divided by that time
     next_algorithm: str | None  # the fastest of the others
@@ -113,6 +114,9 @@ class Step:
     peak_memory_bytes: int  # bytes of the rank that holds most
     memory_by_part_bytes: Mapping[str, int]  # bytes of that rank by part
     algorithms: Mapping[str, str]  # by operation, what served it; where that differs, with the sizes as timed
+    chosen: Mapping[str, str] | None = field(
+        default=None, metadata=LEFT_OUT
+    )  # as algorithms, in the words of a library that chose
     auto: StepChoice | None = field(default=None, metadata=LEFT_OUT)  # None: nothing was chosen for the step as a whole
     assumptions: tuple[str, ...]
     between_s: tuple[float, float] | None = field(default=None, metadata=LEFT_OUT)  # of a composed step, what all ranks' takes
@@ -168,7 +172,7 @@ class TimedTrace:
     requests_by_place: PlaceRequests | None = None  # of a composed step; None: the trace has all ranks
     between_s: tuple[float, float] | None = None  # of a composed step, what the whole graph is estimated to take
     axes: tuple[str, ...] = ()  # whose ranks have neighbouring NPUs, nearest first; (): the topology's own order of NPUs
-    engine_assumed: tuple[str, ...] = ()  # what composing, or a time by packets, rests on
+    engine_assumed: tuple[str, ...] = FLUID_ASSUMED  # on what the times of messages rest: the engine, and composing
     auto: StepChoice | None = None  # None: nothing was chosen for the step as a whole
     packets: PacketFigures | None = None  # what only packets know; None: it was not timed by packets
     fabric_check: FabricCheck | None = None  # of the fluid time by packets; None: it was not asked for
@@ -228,11 +232,17 @@ class TimedTrace:
             peak_memory_bytes=sum(most),
             memory_by_part_bytes=dict(zip(PARTS, most, strict=True)),
             algorithms=algorithms_of(self.replayed.services),
+            chosen=self._chosen(),
             auto=self.auto,
             **self._profiled(briefly=briefly),
             assumptions=(*self.assumptions(), *peak_notes(self.trace, self.device, products)),
             **{name: getattr(self, name) for name in _OF_TIMING},
         )
+
+    def _chosen(self) -> dict[str, str] | None:
+        """Return the choices of a library by operation, in its own words; None if no library chose."""
+        asked = ((each, library_words(self.choice.chooser, each.request)) for each in self.replayed.services)
+        return _by_operation((each.request.operation, each.size_bytes, said) for each, said in asked if said) or None
 
     def _profiled(self, *, briefly: bool) -> dict[str, Any]:
         """Return fields for a step that was read from a profile: the reading, and the measured times."""
@@ -343,9 +353,18 @@ def time_trace(laying: TraceLayout, *, perturb: int = 0, delays: bool = False) -
 
 def algorithms_of(services: Sequence[Service]) -> dict[str, str]:
     """Return the algorithm of each operation as text, such as `ring` or `direct 4 B to 64 KiB, ring 1 MiB`."""
+    return _by_operation((request.operation, size_bytes, str(by)) for request, size_bytes, by in services)
+
+
+def _by_operation(served: Iterable[tuple[str, int, str]]) -> dict[str, str]:
+    """Return, by operation, what served it; the sizes are told where several did.
+
+    Args:
+        served: The operation of each request, its bytes, and what served it.
+    """
     sizes: dict[str, dict[str, list[int]]] = {}
-    for request, size_bytes, by in sorted(services, key=lambda s: (s.request.operation, s.size_bytes)):
-        sizes.setdefault(request.operation, {}).setdefault(str(by), []).append(size_bytes)
+    for operation, size_bytes, by in sorted(served, key=lambda each: each[:2]):
+        sizes.setdefault(operation, {}).setdefault(by, []).append(size_bytes)
     return {
         operation: ", ".join(f"{name} {_range(found)}" if len(by) > 1 else name for name, found in by.items())
         for operation, by in sizes.items()

@@ -1,12 +1,14 @@
 """The picture of algorithms against one another names every one of them, and the fastest stand out."""
 
 import pytest
+from matplotlib.colors import to_hex
 
+from emu.collective.algorithm import ALGORITHMS
 from emu.study.measure.bench import bench
 from emu.study.measure.request import BenchRequest
 from emu.topology.catalogue import build_topology
 from launch.show.chart.algorithm_chart import algorithm_figure
-from launch.show.chart.time_chart import PALE
+from launch.show.chart.time_chart import MARKED, PALE
 from tests.launch.show.drawn import on_one_another, outside
 
 BOARD = build_topology("ub-mesh:board")
@@ -33,7 +35,7 @@ def test_one_size_is_a_bar_an_algorithm_the_fastest_on_top():
     fastest = [bar for bar in axes.patches if bar.get_facecolor() == axes.patches[-1].get_facecolor()]
     assert len(fastest) == 2  # direct is what it is on one dimension too
     assert [text.get_text().partition(" · ")[2] for text in axes.texts][::-1] == [
-        f"{row.of_bound:.3f} of the bound" for row in by_time
+        f"of_bound {row.of_bound:.3f}" for row in by_time
     ]
     assert figure.get_suptitle() == "all_reduce among 8 ranks of ub-mesh:board, 1 MiB"
     assert outside(figure) == []
@@ -85,3 +87,35 @@ def test_all_algorithms_of_one_operation_are_drawn_each_named_once(emu, tmp_path
         assert {word.split()[0] for word in told} == named
     assert outside(figure) == []
     assert on_one_another(figure) == []
+
+
+OWN = """import numpy as np
+from emu import Schedule, Sends, collective
+
+@collective("all_gather", "own-ring")
+def own_ring(n):
+    r = np.arange(n)
+    return Schedule.build(n, n, [Sends(r, (r + 1) % n, (r - t) % n) for t in range(n - 1)])
+"""
+
+
+@pytest.mark.parametrize("sizes", [(2**20,), (2**10, 2**20)])
+def test_an_algorithm_of_ones_own_stands_out_though_others_are_faster(emu, tmp_path, monkeypatch, sizes):
+    figures, before = [], dict(ALGORITHMS)
+    monkeypatch.setattr("launch.show.canvas.save", lambda *args: figures.append(args[0]))
+    (tmp_path / "own.py").write_text(OWN)
+    args = ["--topology", "ub-mesh:board", "-b", str(sizes[0]), "-e", str(sizes[-1]), "-f", "1024", "--ranks", "8"]
+    words = ["--import", str(tmp_path / "own.py"), "--json", "--png", str(tmp_path / "a.png")]
+    done = emu("bench", "all_gather", "--algorithm", "all", *args, *words)
+    ALGORITHMS._filed.clear()
+    ALGORITHMS._filed.update(before)
+    assert done.code == 0, done.err
+    (axes,) = figures[0].axes
+    if len(sizes) == 1:
+        names = [label.get_text() for label in axes.get_yticklabels()]
+        own = [bar.get_facecolor() for bar, name in zip(axes.patches, names, strict=True) if name == "own-ring"]
+        assert [to_hex(colour, keep_alpha=False) for colour in own] == [MARKED.lower()]
+        assert [bar.get_facecolor() for bar in axes.patches].count(own[0]) == 1
+    else:
+        assert any("own-ring" in name for name in _coloured(axes))
+        assert "; own-ring: your own" in figures[0].get_suptitle()

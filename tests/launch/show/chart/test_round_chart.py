@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from emu.collective.algorithm import schedule
+from emu.collective.proof import ScheduleFault
 from emu.collective.schedule import Schedule, Sends
 from launch.show.canvas import save
 from launch.show.chart.algorithm_chart import round_figure
@@ -41,13 +42,13 @@ def test_few_ranks_and_many_are_drawn(n: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize("n", [2, 16, 24])
 def test_a_long_reason_why_a_proof_failed_is_read_whole(n: int) -> None:
     title = f"all_reduce naive on {n} ranks\nproof: at the end: rank 0, slot 0 holds the value of rank 0, {'it must be ' * 9}"
-    figure = round_figure(schedule("all_reduce", "ring", n), title, only=1)
+    figure = round_figure(schedule("all_reduce", "ring", n), title, ScheduleFault(1, 0, 0))
     assert " ".join(figure.get_suptitle().split()).startswith(" ".join(title.split()))
     assert outside(figure) == []
 
 
 def test_one_round_is_said_to_be_that_one_by_arrows_and_by_pairs() -> None:
-    few, many = (round_figure(schedule("all_reduce", "ring", n), "ring", only=3) for n in (4, 20))
+    few, many = (round_figure(schedule("all_reduce", "ring", n), "ring", ScheduleFault(3, 0, 0)) for n in (4, 20))
     assert [label.get_text() for label in few.axes[0].get_xticklabels()] == ["round 3"]
     assert many.get_suptitle() == "ring\nround 3 alone"
 
@@ -61,6 +62,31 @@ def test_arrows_are_the_messages_and_their_colour_tells_adding() -> None:
     colours = [text.arrow_patch.get_edgecolor() for text in sorted(arrows, key=lambda text: text.xyann[0])]
     assert len(set(colours[:6])) == len(set(colours[6:])) == 1
     assert colours[0] != colours[6]
+
+
+def test_what_is_wrong_is_ringed_and_the_messages_that_bring_it_are_thick() -> None:
+    figure = round_figure(schedule("broadcast", "binomial", 4), "tree", ScheduleFault(1, 3, 0))
+    (axes,) = figure.axes
+    (ring,) = [line for line in axes.lines if line.get_markeredgecolor() == "#c1121f"]
+    assert (*ring.get_xdata(), *ring.get_ydata()) == (1, 3)
+    width = {
+        (int(t.xyann[1]), int(t.xy[1])): t.arrow_patch.get_linewidth() for t in axes.texts if getattr(t, "arrow_patch", None)
+    }
+    assert [pair for pair, w in width.items() if w > 1] == [(1, 3)]  # rank 2 gets that slot in this round, too
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["copied", "wrong: slot 0"]
+
+
+def test_a_slot_stands_at_its_sender_and_it_is_said_where_there_is_no_room_for_slots() -> None:
+    figure = round_figure(schedule("all_reduce", "ring", 12), "ring")
+    labels = [text for text in figure.axes[0].texts if not getattr(text, "arrow_patch", None)]
+    assert len(labels) == 12 * 22
+    senders = [round(text.get_position()[1]) for text in labels]
+    assert max(abs(text.get_position()[1] - src) for text, src in zip(labels, senders, strict=True)) <= 0.25
+    assert all(senders.count(src) == 22 for src in range(12))
+    assert figure.axes[0].get_xlabel() == ""
+    several = round_figure(schedule("all_to_all", "at-once", 4), "at-once")
+    assert "their slots are left out" in several.axes[0].get_xlabel()
+    assert outside(several) == []
 
 
 def test_show_collective_prints_the_rounds_and_refuses_what_is_not_there(emu) -> None:

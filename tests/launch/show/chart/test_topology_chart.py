@@ -21,7 +21,7 @@ def _rows(*sizes):
 
 def test_one_size_is_bars_the_fastest_on_top_each_with_its_time_and_algorithm():
     rows = _rows(2**20)
-    figure = topology_figure(rows)
+    figure = topology_figure(rows, ["auto"] * len(rows))
     (axes,) = figure.axes
     slowest_first = sorted(rows, key=lambda row: -row.time_s)
     assert [label.get_text() for label in axes.get_yticklabels()] == [row.topology for row in slowest_first]
@@ -34,7 +34,7 @@ def test_one_size_is_bars_the_fastest_on_top_each_with_its_time_and_algorithm():
 
 def test_several_sizes_are_a_line_a_topology_named_at_its_end_and_a_mark_an_algorithm():
     rows = _rows(2**20, 2**10)
-    figure = topology_figure(rows)
+    figure = topology_figure(rows, ["auto"] * len(rows))
     (axes,) = figure.axes
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["ring"]
     lines = [line for line in axes.lines if len(line.get_xdata()) == 2]
@@ -51,7 +51,7 @@ def test_several_sizes_are_a_line_a_topology_named_at_its_end_and_a_mark_an_algo
 def test_twenty_lines_that_end_in_one_place_have_their_names_apart():
     row = _rows(2**10)[0]
     rows = [replace(row, topology=f"fabric {i}", size_bytes=size) for i in range(20) for size in (2**10, 2**20)]
-    figure = topology_figure(rows)
+    figure = topology_figure(rows, ["auto"] * len(rows))
     assert len(figure.axes[0].texts) == 20
     assert outside(figure) == []
     assert on_one_another(figure) == []

@@ -98,7 +98,9 @@ def test_a_script_without_a_training_step_is_told_so() -> None:
 def test_the_time_is_told_with_those_of_the_steps_that_do_as_much() -> None:
     times = (9e-3, 2e-3, 3e-3, 2.5e-3, 4e-3, 5e-3)
     lines = fact_lines(part_facts(replace(STEP, step_times_s=times, step_groups=((2, 3, 4), (1,), (5, 6)), step_time_s=2.5e-3)))
-    assert lines[0].startswith("step            2.5 ms, the median of 3 equal steps (2 ms to 3 ms); its parts are of rank 5")
+    assert lines[0].startswith(
+        "step            2.5 ms, the median of 3 steps of equal work (2 ms to 3 ms); its parts are of rank 5"
+    )
     assert lines[-2:] == ["1 other step    9 ms", "2 other steps   4 ms, 5 ms"]
     alike = fact_lines(part_facts(replace(STEP, step_times_s=(2e-3, 2e-3), step_groups=((1, 2),))))
     assert alike[0].startswith("step            2 ms, as each of 2 equal steps; its parts")

@@ -7,6 +7,7 @@ import pytest
 
 from emu.errors import InputError
 from emu.fabric.build import Builder
+from emu.fabric.packet_fabric import FLUID_ASSUMED
 from emu.fabric.run import run_graph
 from emu.model.generate.generate import roles_by_place
 from emu.model.model import MODELS
@@ -99,6 +100,7 @@ def test_a_step_of_more_events_than_a_graph_should_have_is_composed():
     assert few.tasks < whole.tasks
     assert few.step_time_s == pytest.approx(whole.step_time_s, rel=1e-3)
     assert COMPOSED_ASSUMED in few.assumptions
+    assert set(FLUID_ASSUMED) < set(few.assumptions) & set(whole.assumptions)
     assert COMPOSED_ASSUMED not in whole.assumptions
     other = {
         "engine",

@@ -149,6 +149,8 @@ def test_what_a_figure_rests_on_is_said(trace: Trace) -> None:
         f"{DEVICE.gemm_share:g} of the a-device's peak",
         "the first of the 8 NPUs",
         "peak memory",
+        "messages share the bandwidth of a link max-min fairly",
+        "adding what arrives takes no time",
     ):
         assert words in said
     assert "timed as" not in said
