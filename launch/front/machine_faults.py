@@ -31,7 +31,7 @@ from launch.show.progress import with_progress
 from launch.show.row_file import row_known
 from launch.show.text.machine_table import MachineWaste, faults_report, waste_as_json
 
-_DEFAULT_NPUS = 2880  # the machine of InfiniteHBD 6.2: a multiple of 36, 64, 72 and 576
+MACHINE_NPUS = 2880  # the machine of InfiniteHBD 6.2: a multiple of 36, 64, 72 and 576
 _UNITS = {"h": 1 / 24, "d": 1.0, "y": DAYS_PER_YEAR}
 
 
@@ -117,13 +117,13 @@ def faults(
         InputError: an argument is impossible, or two exclude each other; the line says which, and how to mend it.
     """
     arguments = dict(locals())
-    faults_of, sizes, price = _fault_model(arguments), _groups(tp), None if npu is None else npu_price(npu, "faults")
+    faults_of, sizes, price = fault_model(arguments), _groups(tp), None if npu is None else npu_price(npu, "faults")
     loss_at, job_mfu = _goodput_terms(checkpoint, restart, mfu)
     if (prices is None) != (npu is None):
         raise InputError("faults: --prices and --npu go together; give both or none")
     book = None if prices is None else find_book(prices)
     built = topologies_of(topology)
-    machines = [machine_of(each, npus or max(_DEFAULT_NPUS, *(other.n_npus for other in built))) for each in built]
+    machines = [machine_of(each, npus or max(MACHINE_NPUS, *(other.n_npus for other in built))) for each in built]
     found = {size: faults_of(size) for size in {machine.npus for machine in machines}}
     losses = {size: loss_at(each.per_day) for size, each in found.items()}
     networks = {machine.topology.name: network_cost(machine.topology, book) if book else None for machine in machines}
@@ -263,7 +263,7 @@ def _groups(given: int | str | Sequence[int]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(map(int, words)))
 
 
-def _fault_model(arguments: dict[str, Any]) -> Callable[[int], Faults]:
+def fault_model(arguments: dict[str, Any]) -> Callable[[int], Faults]:
     """Return the function that gives the faults of a machine of so many NPUs, by a log, a rate, or drawn lifetimes.
 
     Raises:
