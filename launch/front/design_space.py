@@ -1,4 +1,4 @@
-"""The space of `emu design`: topologies whose settings have several values, devices, and numbers of NPUs, as words give them."""
+"""The space of `emu design`, as words give it: topologies whose settings have several values, devices, and numbers of NPUs."""
 
 import re
 from collections.abc import Iterator, Sequence

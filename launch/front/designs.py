@@ -91,7 +91,7 @@ def design(
         budget: Only machines of so many dollars, such as `10M$`, at the prices in the middle.
         power: Only machines of so much power, such as `2MW`.
         prices: The price book: its name, or a .toml file; `emu` is Emu's own, with a source for each price.
-        npu: The price and the power of an NPU, such as `dollars=30000,watts=700`, or of one device, with its name and `:` before.
+        npu: The price and the power of an NPU, such as `dollars=30000,watts=700`; of one device `h100:dollars=30000`.
         years: The years that the machine runs. They add the cost of energy.
         kwh: The dollars of a kilowatt-hour, for `years`.
         faults: Add availability, by settings of `emu faults`, such as `tp=8,mtbf=3y,mttr=4h`; empty: it is not asked for.

@@ -6,15 +6,16 @@ Points are worked out only as far as the answer needs (`search`). The answer is 
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
 from emu.arrays import F64, I64
+from emu.study.design.design_search import DesignSearch
 from emu.study.design.design_table import DesignRow, DesignTable
 from emu.study.design.pareto import is_beaten
 from emu.study.design.point import DesignPoint, DesignRequest
 from emu.study.design.reasons import change_text, differences
-from emu.study.design.design_search import DesignSearch
 from emu.study.design.sensitivity import challengers, family_bests, needed_changes, price_ranges, price_winners, ranked
 from emu.study.design.survey import DesignWorker
 from emu.study.job_pool import THIS_PROCESS, JobPool
@@ -63,32 +64,45 @@ def _all_that_count(search: DesignSearch) -> I64:
 
 def _table(search: DesignSearch, wall_s: float) -> DesignTable:
     """Return the table of a search that has ended."""
-    request, order, bests = search.request, ranked(search).tolist(), family_bests(search).tolist()
-    front = [number for number in order if number in {*search.front().tolist()}]
-    rows = tuple(_front_rows(search, front))
-    of = [each for other, role in challengers(search, order, bests) for each in needed_changes(search, order[0], other, role)]
-    lost = [number for number in order if number in search.best and number not in {*front}]
-    plans = request.plans
+    order, bests, on_front = ranked(search).tolist(), family_bests(search).tolist(), {*search.front().tolist()}
+    front = [number for number in order if number in on_front]
+    lost = [number for number in order if number in search.best and number not in on_front]
+    compared = challengers(search, order, bests)
     return DesignTable(
-        model=str(getattr(plans.model, "name", plans.model)),
-        global_batch=plans.global_batch,
-        seq=plans.seq,
-        software=plans.stack.software.name,
-        given=plans.given,
-        prices=request.book.name,
-        points=len(search.points),
-        too_dear=len(search.too_dear),
-        refused=len(search.refused),
-        timed=len(search.best),
-        bounded=len(search.alive) - len(search.best),
-        steps=sum(found.steps for found in search.best.values()),
-        rows=rows,
+        **_counts(search),
+        **_job(search.request),
+        rows=tuple(_front_rows(search, front)),
         beaten=tuple(_beaten_row(search, number, front) for number in lost),
         ranges=tuple(price_ranges(search)),
-        changes=tuple(of),
+        changes=tuple(each for other, role in compared for each in needed_changes(search, order[0], other, role)),
         refused_why=dict(Counter(search.refused.values()).most_common()),
         wall_s=wall_s,
     )
+
+
+def _counts(search: DesignSearch) -> dict[str, int]:
+    """Return the fields of a table that count points and steps."""
+    return {
+        "points": len(search.points),
+        "too_dear": len(search.too_dear),
+        "refused": len(search.refused),
+        "timed": len(search.best),
+        "bounded": len(search.alive) - len(search.best),
+        "steps": sum(found.steps for found in search.best.values()),
+    }
+
+
+def _job(request: DesignRequest) -> dict[str, Any]:
+    """Return the fields of a table that say what is trained, and by which prices."""
+    plans, model = request.plans, request.plans.model
+    return {
+        "model": model if isinstance(model, str) else model.name,
+        "global_batch": plans.global_batch,
+        "seq": plans.seq,
+        "software": plans.stack.software.name,
+        "given": plans.given,
+        "prices": request.book.name,
+    }
 
 
 def _values(search: DesignSearch, numbers: I64) -> F64:

@@ -12,8 +12,7 @@ from emu.arrays import F64, I64, Bool
 
 def is_beaten(point: F64, others: F64) -> Bool:
     """Return [P] whether a point beats each of the others [P, A]: nowhere worse, and better in at least one measure."""
-    found: Bool = (others <= point).all(axis=1) & (others < point).any(axis=1)
-    return found
+    return np.asarray((others <= point).all(axis=1) & (others < point).any(axis=1))
 
 
 def pareto_front(values: F64) -> I64:

@@ -9,10 +9,10 @@ from math import isfinite, log
 import numpy as np
 
 from emu.arrays import F64, I64
+from emu.study.design.design_search import DesignSearch
 from emu.study.design.design_table import NeededChange, PriceRange, Winner
 from emu.study.design.pareto import Span, least_lines
 from emu.study.design.price_list import PricedThing
-from emu.study.design.design_search import DesignSearch
 
 _AROUND = 2.0  # a price that sources agree on is looked at from its half to its double
 _MOST = 3  # prices that are told of each point: those that need to change least

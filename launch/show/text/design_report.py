@@ -11,15 +11,15 @@ from launch.show.text.table import Column, column_table, figures
 
 _MOST_REASONS = 3  # of points that have no step
 FRONT = (
-    "No point beats a row in all of tokens/s, dollars, watts (and availability, where it is asked for). The first row does most "
-    "for the money; beats: how many other points a row beats."
+    "No point beats a row in all of tokens/s, dollars, watts (and availability, where it is asked for). The first row does "
+    "most for the money; beats: how many other points a row beats."
 )
 RANGES = (
     "Each price by itself, all others as in the table: the point with the most tokens/s a dollar in each part of its range."
 )
 CHANGES = (
-    "One of these changes, all else equal, and the point does as much for the money as the first row; of prices those that need "
-    "to change least."
+    "One of these changes, all else equal, and the point does as much for the money as the first row; of prices those that "
+    "need to change least."
 )
 
 
