@@ -62,7 +62,7 @@ def design(
     topology: Topologies,
     global_batch: int,
     seq: int,
-    device: DeviceLike | Sequence[DeviceLike] = "h100",
+    device: DeviceLike | Sequence[DeviceLike] = ("h100",),
     budget: float | str | None = None,
     power: float | str | None = None,
     prices: str | Path = DEFAULT,

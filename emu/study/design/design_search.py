@@ -19,7 +19,7 @@ from emu.study.design.pareto import pareto_front
 from emu.study.design.point import DesignPoint, DesignRequest
 from emu.study.design.price_list import PriceList
 from emu.study.design.survey import SURVEYED, TIMED, DesignWorker, ReachedPoint, ReachJob, Surveyed, SurveyJob
-from emu.study.job_pool import OpenPool, results_of
+from emu.study.job_pool import OpenPool, PendingResult, known_result, results_of
 from emu.study.planning.find import BestPlan
 from emu.study.planning.search.results import Progress
 from emu.units import format_count
@@ -117,12 +117,17 @@ class DesignSearch:
     def _work_out(self, points: I64, to: int) -> None:
         """Work some points out as far as `to`."""
         label = "timing the best plan of points" if to == TIMED else "bounding points"
-        asked = (self.pool.submit(ReachJob(int(number), to)) for number in points)
+        asked = (self._submit(ReachJob(int(number), to)) for number in points)
         with self.progress(f"{label} that may be best", len(points), self.text) as advance:
             for number, found in zip(points.tolist(), results_of(asked, self.pool.side_by_side + _AHEAD), strict=True):
                 assert isinstance(found, ReachedPoint)
                 self._store(number, to, found)
                 advance()
+
+    def _submit(self, job: ReachJob) -> PendingResult[list[Surveyed] | ReachedPoint]:
+        """Return the pending result of a job, from the cache if it is there."""
+        known = self.worker.recall(job)
+        return self.pool.submit(job) if known is None else known_result(known)
 
     def _store(self, number: int, to: int, found: ReachedPoint) -> None:
         """Store what is known of a point; a bound never gets looser."""

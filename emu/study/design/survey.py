@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from math import inf, isinf
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from emu.errors import InputError, must_be
 from emu.model.model import find_model
@@ -101,19 +101,28 @@ class DesignWorker:
             find_best_plan(request, topologies[0], device, self.kept)
         return least_s
 
-    def _reach(self, point: DesignPoint, to: int) -> ReachedPoint:
-        """Return a point that is worked out as far as `to`; results are kept."""
-        request, device, topology = self.request.plans_at(point), self.request.devices[point.device].device, point.build()
-        searched = search_name(request, find_model(request.model), device, (topology,))
-        name = f"design {to} {searched}"
-        stored: dict[str, Any] | None = self.kept.read(name)
+    def recall(self, job: ReachJob) -> ReachedPoint | None:
+        """Return the result of a job from the cache; None if it is not there."""
+        point = self.points[job.point]
+        stored = self.kept.read(self._name(point, point.build(), job.to))
         if stored is None:
-            least_s = least_step_s(request, topology, device, self.kept, _RUNGS[to]) if to in _RUNGS else inf
-            if isinf(least_s):  # it is to be timed, or the search says why no plan fits
-                best = find_best_plan(request, topology, device, self.kept)
-                stored = {"least_s": best.row.step_time_s, "best": asdict(best.row), "steps": best.steps}
-            else:
-                stored = {"least_s": least_s}
-            self.kept.write(name, stored)
-        best_row = PlanRow.stored(stored["best"]) if "best" in stored else None
-        return ReachedPoint(stored["least_s"], None if best_row is None else BestPlan(best_row, stored["steps"]))
+            return None
+        best = BestPlan(PlanRow.stored(stored["best"]), stored["steps"]) if "best" in stored else None
+        return ReachedPoint(stored["least_s"], best)
+
+    def _reach(self, point: DesignPoint, to: int) -> ReachedPoint:
+        """Return a point that is worked out as far as `to`; the result is kept."""
+        request, device, topology = self.request.plans_at(point), self.request.devices[point.device].device, point.build()
+        least_s = least_step_s(request, topology, device, self.kept, _RUNGS[to]) if to in _RUNGS else inf
+        found, stored = ReachedPoint(least_s), dict[str, object](least_s=least_s)
+        if isinf(least_s):  # it is to be timed, or the search says why no plan fits
+            best = find_best_plan(request, topology, device, self.kept)
+            found = ReachedPoint(best.row.step_time_s, best)
+            stored = {"least_s": found.least_s, "best": asdict(best.row), "steps": best.steps}
+        self.kept.write(self._name(point, topology, to), stored)
+        return found
+
+    def _name(self, point: DesignPoint, topology: Topology, to: int) -> str:
+        """Return the name under which the cache has a point as far as it is worked out."""
+        request, device = self.request.plans_at(point), self.request.devices[point.device].device
+        return f"design {to} {search_name(request, find_model(request.model), device, (topology,))}"

@@ -21,7 +21,7 @@ QUESTIONS: dict[str, Callable[..., Any]] = {
         name: getattr(emu, name)
         for name in (
             *("verify", "bench", "synthesize", "train", "run", "replay", "estimate"),
-            *("plan", "outage", "faults", "cost", "compare", "calibrate"),
+            *("plan", "design", "outage", "faults", "cost", "compare", "calibrate"),
         )
     },
     **{f"repro {source}": emu.repro for source in REPRO},
