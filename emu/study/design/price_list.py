@@ -12,7 +12,7 @@ import numpy as np
 
 from emu.arrays import F64
 from emu.errors import InputError
-from emu.study.cost import HOURS_PER_YEAR, OwnershipTerms, Price, PriceBook, cost
+from emu.study.cost import ANY, HOURS_PER_YEAR, OwnershipTerms, Price, PriceBook, cost
 from emu.topology.topology import Topology
 
 ENERGY = "kWh"
@@ -56,7 +56,7 @@ def amounts_of(topology: Topology, npus: int, device: str, book: PriceBook, term
         assert entry is not None  # else `cost` has refused it
         name, times = entry
         price = section.parts[name]
-        thing = PricedThing(name, price.low, price.high)
+        thing = PricedThing(_thing_name(name, topology, book), price.low, price.high)
         found[thing] = found.get(thing, 0.0) + count * times * share
     if any(terms.npu):
         found[PricedThing(f"NPU {device}", terms.npu, terms.npu)] = float(npus)
@@ -64,6 +64,14 @@ def amounts_of(topology: Topology, npus: int, device: str, book: PriceBook, term
         kwh = sum(amount * thing.middle.watts for thing, amount in found.items()) / 1000 * HOURS_PER_YEAR * terms.years
         found[PricedThing(ENERGY, *[Price(terms.kwh_dollars, 0.0)] * 2)] = kwh
     return found
+
+
+def _thing_name(part: str, topology: Topology, book: PriceBook) -> str:
+    """Return the name of a part that has a price: with that of its system, where the price is not one of every system."""
+    every = book.sections.get(ANY)
+    if every is not None and every.parts.get(part) == book.of(topology).parts[part]:
+        return part
+    return f"{part} of {topology.name.partition(':')[0]}"
 
 
 @dataclass(frozen=True, eq=False, slots=True)

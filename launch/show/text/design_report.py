@@ -28,11 +28,12 @@ def front_columns(table: DesignTable) -> list[Column[DesignRow]]:
     numbers = {id(row): number for number, row in enumerate(table.rows, 1)}
     every = (*table.rows, *table.beaten)
     devices, sizes = ({getattr(row, name) for row in every} for name in ("device", "npus"))
+    device: Column[DesignRow] = Column("device", lambda row: row.device)
     shares = any(row.availability is not None for row in every)
     return [
         Column("", lambda row: str(numbers.get(id(row), "-")), key=lambda row: numbers.get(id(row), 0)),
         Column("topology", lambda row: row.topology),
-        *([Column[DesignRow]("device", lambda row: row.device)] if len(devices) > 1 else []),
+        *([device] if len(devices) > 1 else []),
         *([figures("NPUs", lambda row: row.npus)] if len(sizes) > 1 else []),
         figures("tokens/s", lambda row: row.tokens_per_s, "{:.0f}".format),
         figures("price", lambda row: row.dollars / 1e3, "{:.1f}".format, "k$"),
