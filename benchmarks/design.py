@@ -22,7 +22,7 @@ from emu.study.planning.search.row import PlanRequest
 from launch.front import inputs
 from launch.front.design_space import spread
 
-JOB = {"model": "llama3-8b", "global_batch": 64, "seq": 8192, "stack": "software=megatron"}
+JOB: dict[str, Any] = {"model": "llama3-8b", "global_batch": 64, "seq": 8192, "stack": "software=megatron"}
 LARGE = (
     "ub-mesh:rack:lane_rate={7GB/s..28GB/s:25},latency={100ns..1000ns:20}",
     "rail-only:dims={8x8,4x16,16x4},planes={1,2,3,4,6,8},latency={100ns..1000ns:50}",
@@ -58,7 +58,7 @@ def _cpu_s() -> float:
 
 def large() -> None:
     """Print the large design and what it took."""
-    given = {"plan": "sp,pp=1,cp=1,recompute=none", "npu": NPU, "faults": "tp=8,rate=1%,draws=200"}
+    given: dict[str, Any] = {"plan": "sp,pp=1,cp=1,recompute=none", "npu": NPU, "faults": "tp=8,rate=1%,draws=200"}
     with tempfile.TemporaryDirectory() as folder, clock("a design of many points"):
         found = emu.design(npus=64, topology=LARGE, cache=folder, **JOB, **given)
     sys.stdout.write(found.text() + "\n")
@@ -68,7 +68,7 @@ def brute(points: int) -> None:
     """Print whether a design is what the timing of all points gives, and what both took."""
     topologies = [text for words in SMALL for text in spread(words)][: -(-points // 4)]
     prices = [f"{name}:{price}" for name, price in BOTH.items()]
-    words = {"plan": "sp,pp=1,cp=1,recompute=none", "npus": "4,8"}
+    words: dict[str, Any] = {"plan": "sp,pp=1,cp=1,recompute=none", "npus": "4,8"}
     with tempfile.TemporaryDirectory() as folder, clock("the design"):
         found = emu.design(topology=topologies, device=[*BOTH], npu=prices, cache=folder, **words, **JOB)
     sys.stdout.write(f"{found.table.points} points, {found.table.timed} timed, {found.table.steps} steps\n")
@@ -84,7 +84,7 @@ def brute(points: int) -> None:
 def _timed(topologies: Sequence[str]) -> dict[Any, tuple[float, ...]]:
     """Return tokens per second, dollars and watts of every point, the last two negative."""
     stack = inputs.stack_of(JOB["stack"])
-    kept, found = ResultCache(None), {}
+    kept, found = ResultCache(None), dict[Any, tuple[float, ...]]()
     for name, price in BOTH.items():
         device = inputs.device_of(name, stack.precision.activation)
         dollars, watts = (float(word.partition("=")[2]) for word in price.split(","))
@@ -92,20 +92,14 @@ def _timed(topologies: Sequence[str]) -> dict[Any, tuple[float, ...]]:
             words = (JOB["model"], npus, JOB["global_batch"], JOB["seq"], stack, inputs.algorithm_words((), stack))
             for topology in topologies:
                 request = PlanRequest(*words, "sp,pp=1,cp=1,recompute=none", (), 1)
-                row = find_plans(request, emu_topologies(topology), device, kept).rows[0]
+                row = find_plans(request, [emu.build_topology(topology)], device, kept).rows[0]
                 paid = emu.cost(topology=topology)[0]
-                both = [(paid.cost, paid.high.cost if paid.high else paid.cost)]
-                [(low, high)] = both
+                low, high = paid.cost, (paid.high or paid).cost
                 share = npus / low.npus
                 money = (low.dollars + high.dollars) / 2 * share + npus * dollars
                 power = (low.watts + high.watts) / 2 * share + npus * watts
                 found[topology, name, npus] = (row.tokens_per_s, -round(money, 6), -round(power, 6))
     return found
-
-
-def emu_topologies(topology: str) -> list[emu.Topology]:
-    """Return a topology as the only one of a list."""
-    return [emu.build_topology(topology)]
 
 
 def _beats(one: tuple[float, ...], other: tuple[float, ...]) -> bool:

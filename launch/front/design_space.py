@@ -29,7 +29,14 @@ _MOST_POINTS = 200_000
 _BRACES = re.compile(r"([^\s:,={}]+)=\{([^{}]*)\}")
 _AMOUNT = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kMG]?)([$W]?)")
 _TIMES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
-_FAULTS = {"log": None, "servers": None, "npus_per_server": GPUS, "npus_per_node": 4, "rate": None, "draws": 1000}
+_FAULTS: dict[str, Any] = {
+    "log": None,
+    "servers": None,
+    "npus_per_server": GPUS,
+    "npus_per_node": 4,
+    "rate": None,
+    "draws": 1000,
+}
 _FAULTS |= {"mtbf": None, "afr": None, "mttr": None, "days": "365d", "seed": 0}
 _WHOLE = ("servers", "npus_per_server", "npus_per_node", "draws", "seed")
 

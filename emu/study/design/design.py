@@ -80,7 +80,7 @@ def _table(search: DesignSearch, wall_s: float) -> DesignTable:
     )
 
 
-def _counts(search: DesignSearch) -> dict[str, int]:
+def _counts(search: DesignSearch) -> dict[str, Any]:
     """Return the fields of a table that count points and steps."""
     return {
         "points": len(search.points),

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from emu.study.design.design_table import DesignTable
+from emu.study.design.design_table import DesignRow, DesignTable
 from launch.show.blocks import KeyFigure, Page, Section, sentences, table_block
 from launch.show.chart.design_chart import design_figure
 from launch.show.html.page import picture_block
@@ -28,7 +28,7 @@ def design_page(table: DesignTable, notes: Sequence[str]) -> Page:
         notes: What its figures rest on, a sentence each.
     """
     best = table.rows[0]
-    why = Column("why", lambda row: row.why, wide=True)
+    why: Column[DesignRow] = Column("why", lambda row: row.why, wide=True)
     columns = front_columns(table)
     sections = (
         Section("The front", (table_block([*columns, why], table.rows),), FRONT),
