@@ -80,28 +80,6 @@ def test_the_front_is_that_of_plans_at_every_point(found):
         assert beats(every[by.topology, by.device, by.npus], every[row.topology, row.device, row.npus])
 
 
-def test_a_change_that_is_needed_makes_the_point_as_good_as_the_first(found):
-    answer, _, folder = found
-    first, book = answer[0], (folder / "book.toml").read_text()
-    change = next(each for each in answer.table.changes if each.what == "the price of switch ($)")
-    assert f"{book.count('switch')} switch" == "1 switch"
-    topology, npus, device = change.point.split(", ")[0], 2, "h100"
-    topology = change.point.partition(", 2 NPUs")[0].partition(", 4 NPUs")[0]
-    npus = 2 if ", 2 NPUs" in change.point else 4
-    device = "h800" if change.point.endswith("h800") else "h100"
-    (folder / "other.toml").write_text(book.replace("[1000, 9000]", f"{change.needed:.9g}"))
-    one = {"npus": npus, "topology": topology, "device": device, "plan": FEW, "npu": NPU[device == "h800"]}
-    own = {
-        "npus": first.npus,
-        "topology": first.topology,
-        "device": first.device,
-        "plan": FEW,
-        "npu": NPU[first.device == "h800"],
-    }
-    priced = [library.design(prices=folder / "other.toml", cache=folder, **each, **JOB)[0] for each in (one, own)]
-    assert priced[0].tokens_per_s_dollar == pytest.approx(priced[1].tokens_per_s_dollar, rel=1e-6)
-
-
 def test_the_report_gives_reasons_prices_and_what_was_searched(found):
     answer, _, _ = found
     text = answer.text()
@@ -128,7 +106,7 @@ def test_an_interrupted_design_goes_on_with_what_it_has_timed(found, monkeypatch
     [
         (
             (*BOARD, "--budget", "1$"),
-            "design: --budget must be 168 $ or more, as the cheapest point, ub-mesh:board:lane_rate=7GB/s, takes",
+            "design: --budget must be 1,259 $ or more, as the cheapest point, ub-mesh:board:lane_rate=7GB/s, takes",
         ),
         ((*BOARD, "--power", "1W", "--npu", "dollars=1,watts=700"), "design: --power must be 1,40"),
         ((*BOARD, "--budget", "-5$"), "design: --budget must be an amount above 0, such as 10M$ or 500k$, got '-5$'"),
@@ -155,12 +133,12 @@ def test_an_interrupted_design_goes_on_with_what_it_has_timed(found, monkeypatch
             "ub-mesh:board: unknown setting 'lane_rat'; did you mean lane_rate?",
         ),
         (("--topology", "ub-mesh:{board}"), "design: --topology must be such that braces hold the values of a setting"),
-        (("--topology", "switch:n=4,bandwidth={1GB/s},latency=1us"), "emu.toml: no price for 'cable' of switch:n=4"),
+        (("--topology", "switch:n=4,bandwidth={1GB/s},latency=1us"), "emu: no price for 'switch' (one switch with a port of"),
         (
             ("--topology", "switch:n=4,bandwidth=1GB/s,latency=1us", "--prices", "bad.toml"),
             "bad.toml, [any], 'cable': dollars must",
         ),
-        ((*BOARD, "--plan", "dp=3"), "design: no point has a step; the first: plan: no plan of 2 NPUs has dp=3"),
+        ((*BOARD, "--plan", "dp=3"), "design: no point has a step; the first: plan: npus must be such that llama-tiny"),
     ],
 )
 def test_bad_input_is_one_line(words, said, emu):

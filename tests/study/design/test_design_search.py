@@ -12,7 +12,7 @@ from emu.study.design.design import _all_that_count
 from emu.study.design.design_search import DesignSearch
 from emu.study.design.point import DesignPoint
 from emu.study.design.price_list import PricedThing
-from emu.study.design.sensitivity import price_ranges, ranked, winners_at
+from emu.study.design.sensitivity import needed_changes, price_ranges, ranked, winners_at
 from emu.study.design.survey import NEARER, NEAREST, TIMED, ReachedPoint, Surveyed, SurveyJob
 from emu.study.job_pool import OpenPool, known_result
 from emu.study.planning.search.results import quiet
@@ -113,6 +113,26 @@ def test_at_each_price_the_winner_is_that_of_all_times(seed):
             assert cost[span.point] == pytest.approx(min(cost.values()))
             assert span.point in drawn.search.best
     assert [each.thing for each in price_ranges(drawn.search)] == [each.name for each in drawn.search.prices.things]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_change_that_is_needed_makes_a_point_as_good_as_the_first(seed):
+    drawn, middle = settled(seed), [70.0, 4.0, 200.0]
+    first, *others = ranked(drawn.search)[:6].tolist()
+    told = [(other, each) for other in others for each in needed_changes(drawn.search, first, other, "second")]
+    for other, change in told:
+        prices, steps, saved = [*middle], {n: drawn.search.least_s[n] for n in (first, other)}, 1.0
+        if change.what == "its step (s)":
+            steps[other] = change.needed
+        elif change.what == "its dollars":
+            saved = change.factor
+        else:
+            number = [f"the price of {thing.name} ($)" for thing in THINGS].index(change.what)
+            assert change.now == middle[number]
+            prices[number] = change.needed
+        value = 1 / (steps[other] * drawn.dollars(other, prices) * saved)
+        assert value == pytest.approx(1 / (steps[first] * drawn.dollars(first, prices)))
+    assert any("price" in change.what for _, change in told)
 
 
 def test_points_beyond_the_budget_and_the_power_are_left_out():
