@@ -22,7 +22,6 @@ from emu.study.design.survey import SURVEYED, TIMED, DesignWorker, ReachedPoint,
 from emu.study.job_pool import OpenPool, PendingResult, known_result, results_of
 from emu.study.planning.find import BestPlan
 from emu.study.planning.search.results import Progress
-from emu.units import format_count
 
 _TOGETHER = 64  # points that are surveyed by one job
 _AHEAD = 2  # jobs that are asked for beyond those that run
@@ -141,7 +140,7 @@ class DesignSearch:
 
     def text(self) -> str:
         """Return a text with what is done; the progress thread calls it."""
-        return f"{len(self.best)} of {format_count(len(self.points))} points timed"
+        return f"{len(self.best)} of {len(self.points):,} points timed"
 
     def _leave_out_dear_ones(self) -> None:
         """Leave out points beyond the budget or the power.
