@@ -1,9 +1,10 @@
 """Synthesised schedules beside the fastest of the catalogue on every topology of `emu list topologies`, at its example size.
 
-    python -m benchmarks.synthesis [OPERATION ...]
+    python -m benchmarks.synthesis [OPERATION|TOPOLOGY ...]
 
-Each size is 256 MiB. Topologies of one NPU and of more than 64 are left out.
-The last column marks rows far from the best trees: "several switches" where a router divides the traffic, else "below".
+Each size is 256 MiB. Topologies of one NPU and of more than 64 are left out, unless they are named. *Of trees* of an all_to_all
+is its share of the bound of paths. The last column marks rows far from the best trees: "several switches" where a router
+divides the traffic, else "below".
 """
 
 import sys
@@ -15,6 +16,7 @@ from emu.errors import EmuError
 from emu.study.synthesis_row import synthesis_row
 from emu.study.synthesize import SynthesisRequest
 from emu.synthesis.hops import hop_network
+from emu.synthesis.variants import SYNTHESIS_OPERATIONS
 from emu.topology.catalogue import TOPOLOGIES, build_topology
 from emu.topology.placement import npu_order
 from emu.topology.topology import Topology
@@ -57,8 +59,9 @@ def main() -> None:
     """Print the table."""
     head = "| topology | NPUs | operation | best of the catalogue | of trees | synthesised | of trees | times faster "
     sys.stdout.write(f"{head}| trees by | wall (s) | |\n{'|---' * 11}|\n")
-    for name in examples():
-        for operation in sys.argv[1:] or OPERATIONS:
+    operations = [word for word in sys.argv[1:] if word in SYNTHESIS_OPERATIONS] or OPERATIONS
+    for name in [word for word in sys.argv[1:] if word not in SYNTHESIS_OPERATIONS] or examples():
+        for operation in operations:
             sys.stdout.write(line(name, operation) + "\n")
             sys.stdout.flush()
 

@@ -42,7 +42,7 @@ _BOTH = Claim("link", alpha=lambda dims: 2 * _steps(dims), beta=lambda dims: 2 *
 
 @collective("reduce_scatter", "hyperx-direct", claim=_HALF, shapes=grids)
 def reduce_scatter(dims: Dims) -> Schedule:
-    """Send to every other rank of a line the sums that it reduces further, dimension by dimension; rank r ends with block r."""
+    """Send each other rank of a line the sums which that rank adds up, dimension by dimension; rank r ends with block r."""
     return dual(all_gather(dims))
 
 

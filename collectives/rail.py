@@ -72,13 +72,13 @@ _WHOLE = Claim("channel", alpha=lambda dims: 2 * _half_alpha(dims), beta=lambda 
 
 @collective("reduce_scatter", "rail-ring", claim=_HALF, shapes=_grids)
 def reduce_scatter(dims: Dims) -> Schedule:
-    """Pass, on each ring in round t, a rank's part of the block of the rank t+1 places before to the next, which adds it."""
+    """Pass sums round each ring, each ring its own part: in round t that of the block of the rank t+1 places before."""
     return _ring_rounds(dims, 1, reduce=True)
 
 
 @collective("all_gather", "rail-ring", claim=_HALF, shapes=_grids)
 def all_gather(dims: Dims) -> Schedule:
-    """Pass, on each ring in round t, a rank's part of the block of the rank t places before to the next: first its own."""
+    """Pass blocks round each ring, each ring its own part: in round t that of the block of the rank t places before."""
     return _ring_rounds(dims, 0, reduce=False)
 
 

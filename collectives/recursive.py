@@ -102,7 +102,7 @@ def partners(n: int, s: int) -> I64:
 
 @collective("all_gather", "swing", claim=_SWING_HALF, shapes=_even)
 def swing_all_gather(n: int) -> Schedule:
-    """Send to a rank's partner all that the rank holds and the partner lacks, from the last step to step 0."""
+    """Send to a rank's partner all that the rank holds and the partner lacks; step 0 of the paper is the last round."""
     check_rows(n * (n - 1))
     held, rounds = np.eye(n, dtype=np.bool_), []
     for s in reversed(range(_rounds(n))):
@@ -117,7 +117,7 @@ def swing_all_gather(n: int) -> Schedule:
 
 @collective("reduce_scatter", "swing", claim=_SWING_HALF, shapes=_even)
 def swing_reduce_scatter(n: int) -> Schedule:
-    """Send sums to the partner of each step, step 0 first, most slots to the nearest: the dual of the all_gather."""
+    """Send sums to the partner of each round, the nearest first, most slots to it: the dual of the all_gather."""
     return dual(swing_all_gather(n))
 
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from launch.front.fabric_runs import show_fabric_run as show_fabric_run
     from launch.front.inputs import build_topology as build_topology
     from launch.front.inputs import find_model as find_model
+    from launch.front.job_queues import queue as queue
     from launch.front.listings import list_collectives as list_collectives
     from launch.front.listings import list_devices as list_devices
     from launch.front.listings import list_models as list_models
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from launch.front.network_costs import cost as cost
     from launch.front.proofs import verify as verify
     from launch.front.publications import repro as repro
+    from launch.front.sharing.shared_jobs import jobs as jobs
     from launch.front.steps.estimates import estimate as estimate
     from launch.front.steps.outages import outage as outage
     from launch.front.steps.replays import compare as compare
@@ -88,6 +90,7 @@ _HOME = {
     "faults": "launch.front.machine_faults",
     "find_device": "launch.data.devices",
     "find_model": "launch.front.inputs",
+    "jobs": "launch.front.sharing.shared_jobs",
     "list_collectives": "launch.front.listings",
     "list_devices": "launch.front.listings",
     "list_models": "launch.front.listings",
@@ -99,6 +102,7 @@ _HOME = {
     "plan": "launch.front.steps.searches",
     "progress": "launch.show.progress",
     "prove": "emu.collective.proof",
+    "queue": "launch.front.job_queues",
     "register": "emu.register",
     "replay": "launch.front.steps.replays",
     "repro": "launch.front.publications",

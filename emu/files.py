@@ -140,7 +140,7 @@ def write_file(what: str, path: Path, data: bytes) -> None:
 
     Args:
         what: The option that names the path.
-        path: The path of a file, of a link to one, which stays a link, or of a stream.
+        path: The path of a file, of a stream, or of a symbolic link; a link stays one, and its target is written.
         data: The content.
 
     Raises:

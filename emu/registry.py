@@ -114,7 +114,7 @@ def own_things() -> list[tuple[str, str, Any]]:
 
 
 def file_things(things: Iterable[tuple[str, str, Any]]) -> None:
-    """Register a user's own entries, which another process has sent."""
+    """Register a user's own entries, which another process has sent, each as its kind, its name and the entry."""
     for kind, name, thing in things:
         _REGISTRIES[kind].replace(name, thing)
 
@@ -253,6 +253,10 @@ def _import_package(name: str) -> ModuleType:
 
 def parse_call(text: str, kind: str) -> tuple[str, str, dict[str, str]]:
     """Return name, variant and settings of `NAME[:VARIANT][:key=value,...]`.
+
+    Args:
+        text: The text.
+        kind: The kind of thing that it names, for messages.
 
     Raises:
         InputError: A setting has no `=` or is given twice, or a variant is empty, the second one, or after settings.

@@ -77,7 +77,7 @@ def _others_write(found: os.stat_result) -> bool:
 
 
 def _is_own_group(gid: int) -> bool:
-    """Return whether a group has the user's name and no other member; never for root."""
+    """Return whether a group of the system has the user's name and no other member; False for the user root."""
     import grp  # Windows has neither
     import pwd
 

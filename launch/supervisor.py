@@ -137,7 +137,7 @@ def _begin_reporting(last_words_fd: int, signals_write: int) -> None:
 
 
 def _status(child: int, signals_read: int) -> int:
-    """Wait until the child has ended while passing signals on to it, and return its exit status."""
+    """Wait until the child has ended while passing signals on to it, and return its wait status, as `os.waitpid` does."""
     while True:
         came = signal.sigwaitinfo((*_SENT, signal.SIGCHLD))
         if came.si_signo == signal.SIGCHLD:
@@ -150,7 +150,7 @@ def _status(child: int, signals_read: int) -> int:
 
 
 def _reap(child: int) -> int | None:
-    """Reap children that have ended; return the exit status of `child`, or None if it still runs."""
+    """Reap children that have ended; return the wait status of `child`, as `os.waitpid` does, or None if it still runs."""
     found = None
     with suppress(ChildProcessError):
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:

@@ -31,7 +31,7 @@ class Config(DecoderSizes):
     experts: int = 8
     top_k: int = 2
     every: int = 2  # one layer in so many has experts: the last of them
-    balance: float = 0.01
+    balance: float = 0.01  # the coefficient of the loss that balances the experts
     source: str = ""
 
     @property

@@ -151,7 +151,8 @@ def _cables(shape: _Shape, bandwidth: float, latencies: tuple[int, int]) -> list
 def _route(shape: _Shape, src: I64, dst: I64, key: I64) -> Routes:
     """Return routes up to the router, to the router with the cable, over the cable, to the destination's router, and down.
 
-    From the cable between groups on, a route is on virtual channel 1, so that no routes can deadlock (Kim et al., 4.1).
+    After the cable between groups a route is on virtual channel 1, so that no routes can deadlock (Kim et al., 4.1). The cable
+    itself and the hops before it are on channel 0.
     """
     (here, a), (there, b) = (np.divmod(npu // shape.p, shape.a) for npu in (src, dst))
     away = here != there

@@ -214,7 +214,7 @@ def _cables(mesh: _Mesh, planes: int, bandwidth: float, latencies: tuple[int, in
 
 
 def _leaf(way: _LineDirection, line: I64, board: I64) -> I64:
-    """Return the switch to which the ends of a board are linked, on a line of one direction."""
+    """Return the leaf switch to which both ends of a board are linked, for lines of NPUs along X, or along Y."""
     found: I64 = way.switch + line * way.leaves + board * way.leaves // way.boards
     return found
 

@@ -16,6 +16,7 @@ from emu.equivalence import shift
 from emu.topology.builders.route_parts import join, link_if, mix
 from emu.topology.builders.wiring import Cables, SwitchAdding, fabric
 from emu.topology.catalogue import HOP_LATENCY, PORT_RATE, Bandwidth, Count, EqualWays, Invariants, Latency, one_of, planned
+from emu.topology.gang_rule import within_units
 from emu.topology.paths.spray import routed
 from emu.topology.topology import Drawing, Routes, Topology, check_link_count, frames
 from emu.topology.usable_npus import usable_within_units
@@ -111,6 +112,7 @@ def _build(cluster: _Cluster) -> Topology:
         **_route_fields(cluster),
         relays=True if cluster.network == "rails" else None,
         usable_counter=partial(usable_within_units, cluster.name, cluster.gpus),
+        gangs=within_units(cluster.gpus),
     )
     return cluster.hops.of(wired, cluster.npus, cluster.nodes)
 

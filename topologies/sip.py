@@ -14,6 +14,7 @@ from emu.errors import must_be
 from emu.topology.builders.route_parts import join, link_if, mix
 from emu.topology.builders.wiring import Cables, fabric
 from emu.topology.catalogue import HOP_LATENCY, Bandwidth, Count, Invariants, Latency, topology
+from emu.topology.gang_rule import in_free_units
 from emu.topology.placement import healthy_units
 from emu.topology.topology import Drawing, Routes, Topology, check_link_count, frames
 from emu.topology.usable_npus import usable_in_healthy_units
@@ -85,6 +86,7 @@ def sip_ring(
         draw=partial(_ring_draw, size, rings),
         relays=True,
         usable_counter=partial(usable_in_healthy_units, "sip-ring", size),
+        gangs=in_free_units(size),
     )
 
 

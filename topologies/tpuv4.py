@@ -15,6 +15,7 @@ from emu.arrays import I64, Bool, column
 from emu.errors import must_be
 from emu.topology.builders.grid import Dimension, grid
 from emu.topology.catalogue import HOP_LATENCY, Bandwidth, Count, Dims, Invariants, Latency, check_sizes, topology
+from emu.topology.gang_rule import within_units
 from emu.topology.topology import Drawing, Links, Topology, check_link_count
 from emu.topology.usable_npus import usable_within_units
 from emu.units import format_bandwidth, format_time, seconds
@@ -84,6 +85,7 @@ def tpuv4(
         placer=partial(_place, sizes, side),
         draw=partial(_draw, sizes, side),
         usable_counter=partial(_usable, sizes, side),
+        gangs=partial(_gang, sizes, side),
     )
 
 
@@ -145,6 +147,12 @@ def _place(sizes: tuple[int, ...], side: int, n_ranks: int, faulty: I64) -> I64:
 def _usable(sizes: tuple[int, ...], side: int, group: int, faulty: Bool) -> I64:
     """Return, for each state, the number of usable chips: groups stay within a cube, or take whole cubes without a fault."""
     return usable_within_units("tpuv4", side**3, group, faulty[:, np.argsort(_cube(sizes, side), kind="stable")])
+
+
+def _gang(sizes: tuple[int, ...], side: int, size: int, group: int, free: Bool) -> I64:
+    """Return the chips of a job: groups stay within a cube, or take whole cubes that are free."""
+    order = np.argsort(_cube(sizes, side), kind="stable")
+    return column(order[within_units(side**3)(size, group, free[order])], np.int64)
 
 
 def _draw(sizes: tuple[int, ...], side: int) -> Drawing:

@@ -23,6 +23,7 @@ struct Message
 {
     int src, dst;
     uint32_t bytes;
+    double late_s; // after all connections stand, if it waits for no other
     int waits = 0;
     std::vector<int> next;
     double end_s = -1;
@@ -80,7 +81,7 @@ class Run
         m_address[b] = given.GetAddress(1);
     }
 
-    void Add(int src, int dst, uint32_t bytes) { m_messages.push_back({src, dst, bytes, 0, {}, -1}); }
+    void Add(int src, int dst, uint32_t bytes, double late_s) { m_messages.push_back({src, dst, bytes, late_s, 0, {}, -1}); }
 
     void Wait(int message, int pred)
     {
@@ -95,7 +96,7 @@ class Run
             Open(message.src, message.dst);
         for (size_t i = 0; i < m_messages.size(); i++)
             if (m_messages[i].waits == 0)
-                Simulator::Schedule(Seconds(kConnectS), &Run::Start, this, int(i));
+                Simulator::Schedule(Seconds(kConnectS + m_messages[i].late_s), &Run::Start, this, int(i));
         Simulator::Run();
         Simulator::Destroy();
         std::vector<double> ends;

@@ -18,8 +18,8 @@ def delivered_s(case: dict[str, Any]) -> list[float]:
     run = ns.fidelity.Run(case["nodes"], case["fair"])
     for cable in case["cables"]:
         run.Cable(*cable)
-    for message in case["messages"]:
-        run.Add(*message)
+    for message, late_s in zip(case["messages"], case["late"], strict=True):
+        run.Add(*message, late_s)
     for wait in case["waits"]:
         run.Wait(*wait)
     return list(run.Deliver())

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from benchmarks.queues.reference import HtsimRun
+from benchmarks.queues.reference import US_FS, HtsimRun
 from emu.arrays import I64
 from emu.fabric.engine.packets.packet_network import PacketNetwork, network_of
 from emu.fabric.engine.packets.packet_run import PacketRun, run_packets, ways_of
@@ -21,6 +21,9 @@ NETWORKS = {
     "roce+ar": network_of("roce", route="adaptive"),
     "uec": network_of("ultra-ethernet"),
     "uec+ecmp": network_of("ultra-ethernet", route="hash"),
+    "roce+dcqcn": network_of("roce", congestion="dcqcn", raise_bytes=10_000_000 * 4096),  # htsim counts packets as bytes
+    "roce+rr+gbn": network_of("roce", route="in-turn", recovery="go-back-n", reorder_packets=64),
+    "roce+ar+gbn": network_of("roce", route="adaptive", recovery="go-back-n", reorder_packets=64),
     "dctcp+ecmp": network_of("ultra-ethernet", route="hash", congestion="dctcp"),
 }
 
@@ -63,6 +66,12 @@ def graph_of(run: HtsimRun, routes: Routes, late_fs: I64) -> Graph:
     )
 
 
+def packet_us(run: HtsimRun) -> float:
+    """The time of a packet on a link."""
+    network = NETWORKS[run.transport]
+    return network.wire_bytes(network.payload_bytes) * 1e6 / float(run.topology.links.bandwidth_Bps[0])
+
+
 def simulate(run: HtsimRun, seed: int, is_perturbed: bool, cell_bytes: int = 0) -> PacketRun:
     """The run by packets; perturbed, each flow starts up to the time of a packet later.
 
@@ -71,8 +80,7 @@ def simulate(run: HtsimRun, seed: int, is_perturbed: bool, cell_bytes: int = 0) 
     random = np.random.default_rng(seed)
     network: PacketNetwork = replace(NETWORKS[run.transport], cell_bytes=cell_bytes)
     spine = np.where(run.spine < 0, random.integers(run.spines, size=len(run.src)), run.spine)
-    packet_fs = network.wire_bytes(network.payload_bytes) * 10**15 / float(run.topology.links.bandwidth_Bps[0])
-    late = random.integers(int(packet_fs), size=len(run.src)) if is_perturbed else np.zeros(len(run.src), np.int64)
+    late = random.integers(int(packet_us(run) * US_FS), size=len(run.src)) if is_perturbed else np.zeros(len(run.src), np.int64)
     graph = graph_of(run, paths(run, run.src, run.dst, spine), late)
     ways = ways_of(graph, run.topology, network)
     if network.route == "hash":

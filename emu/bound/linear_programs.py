@@ -71,16 +71,34 @@ def loads(net: Network, net_kinds: NetworkKinds) -> tuple[csr_array, F64]:
     return csr_array(kron(net_kinds.ranks_alike[None, :].astype(np.float64), of_one)), capacity
 
 
-def solve(cost: F64, at_most: tuple[csr_array, F64], equal: tuple[csr_array, F64]) -> OptimizeResult:
+class UnsolvedError(RunError):
+    """The error of a linear program that has no solution, or none in the time that it may take."""
+
+
+def solve(
+    cost: F64,
+    at_most: tuple[csr_array, F64],
+    equal: tuple[csr_array, F64],
+    limit_s: float | None = None,
+    method: str = "highs-ipm",
+) -> OptimizeResult:
     """Return the cheapest solution `x` of a linear program in variables of 0 or more, with the marginal values of its rows.
 
+    Args:
+        cost: What a unit of each variable costs.
+        at_most: A matrix, and what the variables times each of its rows are at most.
+        equal: A matrix, and what the variables times each of its rows are.
+        limit_s: The seconds that it may take; None: any.
+        method: A method of scipy's `linprog`.
+
     Raises:
-        RunError: It has no solution.
+        UnsolvedError: It has no solution, or the time is over.
     """
+    options = {} if limit_s is None else {"time_limit": limit_s}
     # By interior points: the simplex takes up to twenty times as long where many solutions are equal, as many are here.
-    found = linprog(cost, A_ub=at_most[0], b_ub=at_most[1], A_eq=equal[0], b_eq=equal[1], method="highs-ipm")
+    found = linprog(cost, A_ub=at_most[0], b_ub=at_most[1], A_eq=equal[0], b_eq=equal[1], method=method, options=options)
     if not found.success:
-        raise RunError(f"bound: the linear program was not solved: {found.message}")
+        raise UnsolvedError(f"bound: the linear program was not solved: {found.message}")
     return found
 
 

@@ -316,7 +316,7 @@ def _split_group(
 def _free_names(packages: Sequence[str]) -> Iterator[None]:
     """Free the names of packages for the script's own modules while the context lasts.
 
-    The catalogue is imported before. Its own names are freed only if they are among `packages`.
+    The catalogue is imported before. The names of its packages are freed only if they are among `packages`.
     """
     points = entry_points(group="emu.catalogue")
     for point in points:

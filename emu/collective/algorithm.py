@@ -180,6 +180,14 @@ def file_missing(algorithms: Iterable[Algorithm]) -> None:
             ALGORITHMS.file(each.key, each)
 
 
+_MADE: dict[str, Algorithm] = {}  # by key; schedules made for one place, which no list names and `auto` never tries
+
+
+def keep_made(found: Algorithm) -> None:
+    """Keep an algorithm that was made for one place, so that `algorithm` finds it by its name in this process."""
+    _MADE[found.key] = found
+
+
 def _schedule_cache() -> LRUCache[Hashable, Schedule]:
     """Return a cache for the most recent schedules, which together have at most 2**24 rows."""
     return LRUCache(2**24, getsizeof=lambda found: found.n_rows + 1)
@@ -199,6 +207,12 @@ def algorithm(operation: str, name: str) -> Algorithm:
         raise unknown("operation", operation, OPERATIONS)
     filed, at, channels = name.partition("@")
     of_operation = {a.name: a for _, a in ALGORITHMS if a.operation == operation}
+    if made := _MADE.get(f"{operation}/{name}"):
+        return made
+    if filed.startswith(f"{SYNTHESIZED}-") and filed not in of_operation:
+        what = f"given as {SYNTHESIZED} or as an algorithm"
+        mend = "a schedule that was synthesised for a topology is not known elsewhere"
+        raise must_be("algorithm", f"what serves {operation}", what, name, mend)
     if filed not in of_operation:
         raise unknown(f"{operation} algorithm", filed, of_operation)
     if not at:

@@ -39,7 +39,11 @@ def _some_slots(schedule: Schedule) -> Iterator[range]:
 
 
 def _check_slots(schedule: Schedule, operation: Operation, slots: range, generator: np.random.Generator) -> None:
-    """Run a schedule on random integers in a range of slots, and check the results."""
+    """Run a range of a schedule's slots on random integers, and check the results.
+
+    Raises:
+        ProofError: A value is wrong; the message names the first.
+    """
     shape = (schedule.n_participants, len(slots))
     limits = np.iinfo(np.int64)
     value, filled = generator.integers(limits.min, limits.max, shape, endpoint=True), np.zeros(shape, np.bool_)

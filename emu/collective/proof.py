@@ -5,6 +5,7 @@ of bits, one for each contribution, and a hash of the tree of additions that mad
 point.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,12 +24,12 @@ U64 = NDArray[np.uint64]
 class ScheduleFault:
     """The round, the participant and the slot at which a schedule goes wrong."""
 
-    round: int  # for a value that is wrong at the end: the last round that writes it, else that carries its slot, else -1
-    rank: int
+    round: int  # for a value that is wrong at the end: the last that writes this slot there, else at any participant, else -1
+    rank: int  # the participant; helpers are numbered after all ranks
     slot: int
 
     def said(self, n_ranks: int) -> str:
-        """Return the fault as text: its round, its participant and its slot; participants from `n_ranks` on are helpers."""
+        """Return the fault as text, such as `round 2: rank 3, slot 7`; from the number `n_ranks` on, it is `helper 8`."""
         return f"round {self.round}: {_slot_text(self.rank, self.slot, n_ranks)}"
 
 
@@ -55,7 +56,9 @@ class Proof:
     uniform: bool  # whether every rank that wants a block gets the same bits, in floating point too
 
 
-def prove(schedule: Schedule, operation: Operation, *, same_bits: bool = True) -> Proof:
+def prove(
+    schedule: Schedule, operation: Operation, *, same_bits: bool = True, check: Callable[[], object] | None = None
+) -> Proof:
     """Prove that `schedule` does `operation`, and return the size of what was proved.
 
     The proof is conservative. It refuses a read of an empty slot, an add to an empty slot of a rank (the first write must be a
@@ -65,6 +68,7 @@ def prove(schedule: Schedule, operation: Operation, *, same_bits: bool = True) -
         schedule: Any schedule; its translations are expanded.
         operation: The blocks that every rank has and wants.
         same_bits: Whether sums that ranks add in different orders are refused. If not, `Proof.uniform` is false for them.
+        check: It is called before each round of a batch of slots, and may raise an error to end the proof; None: none.
 
     Raises:
         ProofError: The schedule does not do the operation; the message names the first fault.
@@ -75,6 +79,8 @@ def prove(schedule: Schedule, operation: Operation, *, same_bits: bool = True) -
     for piece in slot_batches(full, operation):
         state = _State.start(full, piece)
         for rows in slices(piece.round_end):
+            if check is not None:
+                check()
             state.advance(rows)
         state.check_sums()
         uniform &= state.is_uniform(refuse=same_bits)
@@ -292,7 +298,7 @@ class _State:
 
 
 def _slot_text(rank: int, slot: int, n_ranks: int) -> str:
-    """Return a phrase on a participant and a slot, such as `rank 3, slot 7`; participants from `n_ranks` on are helpers."""
+    """Return a phrase on a participant and a slot: `rank 3, slot 7`, or `helper 8, slot 7` if there are at most 8 ranks."""
     return f"{'rank' if rank < n_ranks else 'helper'} {rank}, slot {slot}"
 
 

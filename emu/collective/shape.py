@@ -130,7 +130,7 @@ def grids(n: int) -> Iterator[tuple[int, ...]]:
 
 
 def planes(n: int) -> Iterator[tuple[int, ...]]:
-    """Yield the grids of n ranks with exactly two dims, each of 2 or more; the most even come first."""
+    """Yield the grids of n ranks with exactly two dims, each of 2 or more, in both orders; the most even come first."""
     return (dims for dims in grids(n) if len(dims) == 2)
 
 

@@ -125,7 +125,10 @@ def counter_of(kind: Kind) -> Callable[[Any], int]:
 
 
 def _count_array(dtype: np.dtype[Any], written: bool, n_dims: int, value: Any) -> int:
-    """Return the number of elements of an array; -1 if the value is no array of this dtype and number of dimensions."""
+    """Return the number of elements of an array; -1 if compiled code cannot take the value.
+
+    It takes a contiguous array of this dtype and number of dimensions, which must not be read-only if it is `written`.
+    """
     if not isinstance(value, np.ndarray) or (value.dtype is not dtype and value.dtype != dtype) or value.ndim != n_dims:
         return -1
     flags = value.flags

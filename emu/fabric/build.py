@@ -99,6 +99,10 @@ class Builder:
         owner, origin = (column(each, np.int32) for each in columns)
         return self._append(replace(_repeated(graph, times), owner=owner, origin=origin))[:: max(graph.n_tasks, 1)]
 
+    def add(self, graph: Graph) -> I64:
+        """Add all tasks of a graph on the links of the builder, and return their numbers."""
+        return self._append(graph)
+
     def wait(self, task: I32 | I64, pred: I32 | I64) -> None:
         """Make each task wait for the end of the predecessor at the same index."""
         self._waits.append(Edges.of(task, pred))

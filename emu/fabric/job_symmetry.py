@@ -129,7 +129,7 @@ def _images_and_orbits(
 
 
 def _keeps_routes(placed: PlacedSchedule, job_orbits: JobOrbits, powers: tuple[SymmetryPower, ...]) -> bool:
-    """Return whether the routes of a placed schedule keep the symmetries of a job; if so, store them in `job_orbits`.
+    """Return whether the routes of a placed schedule keep the symmetries of a job; if so, store the routes in `job_orbits`.
 
     The result is cached by the pairs, because a job sends many sizes between the same pairs.
     """

@@ -94,14 +94,22 @@ def _loss_sentence(network: PacketNetwork) -> str:
         slows = "which slow down a link whose bandwidth times its round trip is more"
         each = f" for each {format_bandwidth(network.credit_link_Bps)} of it" if network.credit_link_Bps else ""
         return f"a link has credits for {format_size(network.credit_bytes)} in each of its lanes{each}, {slows}; {control}"
-    lost = "what finds a queue full is sent again" if network.lossless == "trim" else "queues have no limit"
-    return f"{lost}; {control}"
+    lost = {"trim": "what finds a queue full is sent again", "drop": f"what finds a queue full is lost; {_recovery(network)}"}
+    return f"{lost.get(network.lossless, 'queues have no limit')}; {control}"
+
+
+def _recovery(network: PacketNetwork) -> str:
+    """Return the phrase of the report on what is sent again after a loss."""
+    what = "all from there on" if network.recovery == "go-back-n" else "it"
+    return f"{what} is sent again, after {format_time(seconds(network.timeout_fs))} at the latest"
 
 
 _SIZES = ("payload", "header", "ack", "queue", "pause_above", "resume_below", "credit")
+_CONTROL_SIZES = ("window", "mark_from", "mark_to", "raise")
 _COUNTS = ("packets_per_ack", "lanes", "reorder_packets")
 _SHARES = ("window_round_trips", "queue_round_trips", "mark_from_round_trips", "mark_to_round_trips")
-_WORDS = ("forwarding", "acks", "lossless", "route", "congestion")
+_WORDS = ("forwarding", "acks", "lossless", "route", "congestion", "recovery", "host_queue")
+_TIMES = ("switch", "timeout")
 
 
 def packet_fabric(fabric: str, network: str = "") -> PacketFabric | None:
@@ -201,9 +209,12 @@ def _network_settings(text: str) -> tuple[str, dict[str, Any]]:
     kind, variant, given = parse_call(text, "network")
     if variant:
         raise must_be("", "--network", "a kind and settings, such as roce:route=in-turn", text)
-    readers: dict[str, tuple[str, Callable[[str, str], Any]]] = {name: (f"{name}_bytes", parse_size) for name in _SIZES}
+    readers: dict[str, tuple[str, Callable[[str, str], Any]]] = {
+        name: (f"{name}_bytes", parse_size) for name in _SIZES + _CONTROL_SIZES
+    }
     readers |= {name: (name, _parse_count) for name in _COUNTS} | {name: (name, _parse_share) for name in _SHARES}
-    readers |= {name: (name, lambda word, _: word) for name in _WORDS} | {"switch": ("switch_fs", parse_time)}
+    readers |= {name: (name, lambda word, _: word) for name in _WORDS}
+    readers |= {name: (f"{name}_fs", parse_time) for name in _TIMES}
     check_known_settings(f"--network {kind}", readers, given)
     return kind, {readers[name][0]: readers[name][1](value, name) for name, value in given.items()}
 

@@ -265,7 +265,12 @@ def own_rows(plan: Plan, model: Model, kind: str) -> int:
 
 
 def recorded(plan: Plan, given: I64) -> list[RoutedRows]:
-    """Return the rows of each rank of a stage, given the rows [N, EP] that each gives."""
+    """Return the routed rows of each rank of a stage, from the recorded numbers of rows that each rank sends.
+
+    Args:
+        plan: The plan.
+        given: [N, EP] the number of rows that each rank of the stage sends to each member of its ep group.
+    """
     found: list[RoutedRows | None] = [None] * len(given)
     sizes = {axis: plan.sizes[axis] for axis in ("etp", "ep")}
     took = np.zeros_like(given)

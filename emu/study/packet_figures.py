@@ -25,10 +25,10 @@ class FullPort:
 class PacketFigures:
     """The figures of a run by packets other than its time: queues, pauses, lost packets, and the fluid time beside it."""
 
-    network: str
+    network: str  # the kind of the network of packets, such as roce
     lanes: int  # of a link
     fluid_s: float  # the time in the fluid fabric
-    packet_hops: int
+    packet_hops: int  # hops of all packets
     events: int
     pauses: int
     paused_s: float  # of the link that was paused longest

@@ -80,11 +80,14 @@ def pause_causes(run: PacketRun, topology: Topology, pause_above_bytes: int) -> 
 
 
 def _cause(pauses: I64, asked_fs: I64, drain_fs: F64) -> I64:
-    """Return [M] the cause of each pause: a pause of the queue that it waited for, not long over when it was asked for.
+    """Return [M] the number of the pause that caused each pause; `_NO_CAUSE` if it has none.
+
+    The cause is the last pause of the queue whose packets filled the port. It may have ended before, by at most the ticks in
+    which that queue sends what made it pause.
 
     Args:
-        pauses: [M, 4] the pauses in the order of their starts.
-        asked_fs: [M] when each pause was asked for.
+        pauses: [M, 4] the pauses in the order of their starts, as in `PauseCauses`.
+        asked_fs: [M] the tick at which each pause was asked for.
         drain_fs: [M] the ticks in which the queue that caused it sends the bytes that made it pause.
     """
     of_queue: defaultdict[int, list[int]] = defaultdict(list)

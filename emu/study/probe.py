@@ -238,7 +238,7 @@ def here(device: str) -> str:
 
 
 def probes(device: str) -> Iterator[Probe]:
-    """Run and time the kernels for the calibration of a device, and yield each result."""
+    """Run and time the kernels for the calibration of a device, `cpu` or `cuda`, and yield each result."""
     sizes = SIZES[device]
     with one_thread():
         for what, program in _programs(device, sizes):

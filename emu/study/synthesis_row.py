@@ -30,10 +30,10 @@ class SynthesisRow:
     of_bound: float | None  # the least time of any schedule over the time; None: nothing has to be sent
     bound: str  # the bound that says so
     of_tree_bound: float  # what the best trees take over the time; above 1 where trees are no limit
-    tree_bound_s: float  # what the best trees take, the latency of a message included
+    tree_bound_s: float  # what the best trees take, the latency of a message included; for an all_to_all its best bound
     tree_bound: str  # what gives it: cuts, a linear program, or both halves of an all_reduce
-    order: str  # of the sends: matched, translated, lanes or streams
-    trees: int  # of all roots
+    order: str  # of the sends: matched, translated, lanes, streams and others
+    trees: int  # of all roots; for an all_to_all the paths of all parts
     units: int  # parts of a block that take a tree each
     pieces: int  # of a unit
     rounds: int

@@ -12,6 +12,8 @@ from dataclasses import astuple, dataclass
 from functools import lru_cache
 
 from emu.arrays import digest
+from emu.bound.cuts import ALL_PAIRS
+from emu.bound.limit import FULL_EFFORT, limit_of
 from emu.bound.trees import tree_optimum
 from emu.collective.algorithm import SYNTHESIZED
 from emu.collective.operation import Operation, operation
@@ -23,6 +25,7 @@ from emu.errors import InputError, must_be
 from emu.study.choice.algorithm_cache import keep_entry, recall_entry
 from emu.study.choice.site import Site
 from emu.study.timing import CollectiveJob, time_collective
+from emu.synthesis.exchange.exchange_families import ExchangeFamilies
 from emu.synthesis.hops import hop_network
 from emu.synthesis.splitting import UnpairedError
 from emu.synthesis.variants import GRID, MATCHED, SYNTHESIS_OPERATIONS, Variant, VariantFamilies
@@ -149,8 +152,8 @@ class _Search:
     refused: str = "all have too many messages; take fewer ranks"  # why a schedule could not be timed
     trees: tuple[float, str] = (0.0, "")
 
-    def tick(self) -> None:
-        """Count a piece of work, and raise an error if the work or the time is over.
+    def tick(self) -> float | None:
+        """Count a piece of work, and return the seconds that are left; None: any number.
 
         Raises:
             WorkUpError: The work is.
@@ -159,8 +162,18 @@ class _Search:
         self.work += 1
         if self.work > _MOST_WORK:
             raise WorkUpError
-        if self.limit_s is not None and time.perf_counter() > self.began + self.limit_s:
+        return self.left_s()
+
+    def left_s(self) -> float | None:
+        """Return the seconds that are left; None: any number.
+
+        Raises:
+            TimeUpError: The time is over.
+        """
+        left = None if self.limit_s is None else self.began + self.limit_s - time.perf_counter()
+        if left is not None and left <= 0:
             raise TimeUpError
+        return left
 
     def find(self) -> SynthesisResult:
         """Return the fastest schedule.
@@ -169,9 +182,7 @@ class _Search:
             InputError: There is none yet when the time is over, or see `hop_network`.
         """
         families = self._families()
-        optimum = tree_optimum(self.site.topology, self.op, self.site.npus)
-        least_block_bytes = int(self.op.block_counts(self.elements).min()) * self.item
-        self.trees = optimum.least_s(least_block_bytes), optimum.by
+        self.trees = self._least()
         try:
             self._climb_all(families)
         except WorkUpError:
@@ -183,7 +194,16 @@ class _Search:
         time_s, schedule, variant = self.best
         return SynthesisResult(schedule, self.op, self.site, self.item, time_s, *self.trees, variant, self.tried, self.is_over)
 
-    def _climb_all(self, families: VariantFamilies) -> None:
+    def _least(self) -> tuple[float, str]:
+        """Return the time of the best trees, or of an all_to_all on the best paths, and what gives it."""
+        where = self.site.topology, self.op, self.site.npus
+        block_bytes = int(self.op.block_counts(self.elements).min()) * self.item
+        if self.op.name == ALL_PAIRS:
+            return limit_of(*where, helpers=False, effort=FULL_EFFORT).least_s(block_bytes)
+        optimum = tree_optimum(*where)
+        return optimum.least_s(block_bytes), optimum.by
+
+    def _climb_all(self, families: VariantFamilies | ExchangeFamilies) -> None:
         """Try the families one after another, until one comes near the best trees; a family that fails is left out."""
         for family in families.all():
             try:
@@ -200,11 +220,12 @@ class _Search:
             return must_be("synthesize", "--time", what, format_time(self.limit_s), mend)
         return InputError(f"synthesize: no schedule can be timed on {self.site.topology.name}; {self.refused}")
 
-    def _families(self) -> VariantFamilies:
+    def _families(self) -> VariantFamilies | ExchangeFamilies:
         """Return the schedules that are tried."""
         block_bytes = float(self.op.block_counts(self.elements).max(initial=0)) * self.item
         hops = hop_network(self.site.topology, self.site.npus)
-        return VariantFamilies(self.site.topology, hops, self.op, block_bytes, self.tick)
+        families = ExchangeFamilies if self.op.name == ALL_PAIRS else VariantFamilies
+        return families(self.site.topology, hops, self.op, block_bytes, self.tick)
 
     def made(self, wanted: Variant) -> Schedule | None:
         """Return the proved schedule of a variant; None if there is none."""
@@ -245,18 +266,18 @@ class _Search:
             self.refused = str(error)
             return float("inf")
         if self.best is None or taken < self.best[0]:
-            prove_whole(schedule, self.op)
+            prove_whole(schedule, self.op, self.left_s)
             self.best = taken, schedule, variant
         return taken
 
 
-def prove_whole(schedule: Schedule, op: Operation) -> None:
-    """Prove a schedule, by its translations where it declares some.
+def prove_whole(schedule: Schedule, op: Operation, check: Callable[[], object] | None = None) -> None:
+    """Prove a schedule, by its translations where it declares some; `check` may end the proof by an error, as in `prove`.
 
     Raises:
         ProofError: It does not do the operation.
     """
     if schedule.translate:
-        prove(*slot_representatives(schedule, op))
+        prove(*slot_representatives(schedule, op), check=check)
     else:
-        prove(schedule, op)
+        prove(schedule, op, check=check)

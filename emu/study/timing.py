@@ -127,7 +127,7 @@ class TimeBound(NamedTuple):
 
     @property
     def end_fs(self) -> float:
-        """The ticks that the schedule takes at least."""
+        """The ticks that the schedule takes at least, by its busiest link or by its longest chain of messages."""
         return max(self.busiest_fs, self.chain_fs)
 
 

@@ -14,6 +14,8 @@ import numpy as np
 
 from emu.arrays import F64, I64, column
 from emu.synthesis.capacities import CapacityNetwork, suffices
+from emu.synthesis.programs import solve_in_time
+from emu.synthesis.splitting import Tick
 
 _MOST = 2**13  # the largest number of variables
 _TINY = 1e-6  # of a tree: what lies between a whole number and a rate that should be one
@@ -30,18 +32,19 @@ class DividedTrees:
     slowness: float  # seconds in which the busiest link carries its trees, for a byte of the buffer
 
 
-def divide(net: CapacityNetwork, most: int, in_a_row: float) -> DividedTrees | None:
+def divide(net: CapacityNetwork, most: int, in_a_row: float, tick: Tick) -> DividedTrees | None:
     """Return links and roots divided for an all_reduce; None if both halves in a row are nearly as fast, or it is too large.
 
     Args:
         net: The network of hops.
         most: The largest number of trees in all.
         in_a_row: Seconds that both halves take in a row for a byte of the buffer.
+        tick: It is called before the program; it raises an error when the time is over.
     """
     src, dst = (column(ends, np.int64) for ends in np.nonzero(net.capacity))
     if 2 * net.n_ranks * len(src) > _MOST or net.n_ranks < 2:
         return None
-    rate, parts = _solved(net, src, dst)
+    rate, parts = _solved(net, src, dst, tick)
     if rate.sum() * in_a_row < _GAIN:
         return None
     tried = (_whole(net, (src, dst), rate / rate.sum() * trees, parts / rate.sum() * trees) for trees in range(1, most + 1))
@@ -54,12 +57,11 @@ def divide(net: CapacityNetwork, most: int, in_a_row: float) -> DividedTrees | N
     return best
 
 
-def _solved(net: CapacityNetwork, src: I64, dst: I64) -> tuple[F64, F64]:
+def _solved(net: CapacityNetwork, src: I64, dst: I64, tick: Tick) -> tuple[F64, F64]:
     """Return [N] the rate of each root in bytes per second, and [2, A] the part of each arc for trees to and from roots.
 
     The variables are the rates, both parts of each arc, and for each rank a flow from it to the roots and one from these to it.
     """
-    from scipy.optimize import linprog
     from scipy.sparse import block_array, csr_array, eye_array, hstack, vstack
 
     n, arcs, unit = net.n_ranks, len(src), float(net.capacity.max())
@@ -74,7 +76,8 @@ def _solved(net: CapacityNetwork, src: I64, dst: I64) -> tuple[F64, F64]:
     most = np.concatenate((np.zeros(len(flows) * arcs), net.capacity[src, dst] / unit))
     rows = vstack([block_array(equal), *_passed_on(net, src, dst, len(flows))])
     cost = np.where(np.arange(at_most.shape[1]) < n, -1.0, 0.0)
-    found = linprog(cost, A_ub=at_most, b_ub=most, A_eq=rows, b_eq=np.zeros(rows.shape[0]), method="highs").x * unit
+    equal_rows = csr_array(rows), np.zeros(rows.shape[0])
+    found = solve_in_time(tick, cost, (csr_array(at_most), most), equal_rows, "highs").x * unit
     return np.maximum(found[:n], 0), np.maximum(found[n : n + 2 * arcs], 0).reshape(2, arcs)
 
 
@@ -116,7 +119,14 @@ def _passed_on(net: CapacityNetwork, src: I64, dst: I64, flows: int) -> list[Any
 
 
 def _whole(net: CapacityNetwork, ends: tuple[I64, I64], rate: F64, parts: F64) -> DividedTrees | None:
-    """Return whole numbers of trees and whole capacities near given ones; None if the trees do not fit these."""
+    """Return links and roots divided in whole numbers, near a division in fractions; None if the trees do not fit the links.
+
+    Args:
+        net: The network of hops.
+        ends: [A] the sources of the arcs, and [A] their destinations.
+        rate: [N] the number of trees of each root, in fractions.
+        parts: [2, A] the capacity of each arc in fractions: for trees to the roots, and for trees from them.
+    """
     given = np.floor(rate + _TINY).astype(np.int64)
     left = round(float(rate.sum())) - int(given.sum())
     given[np.argsort(given - rate, kind="stable")[:left]] += 1

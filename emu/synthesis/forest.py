@@ -102,14 +102,17 @@ def _grown(
     split = _split(capacity, given, _joined(hops, inward=inward), tick, upright=upright)
     trees = pack(np.ascontiguousarray(split.capacity[:n, :n]), given, tick)
     root, parent = parents_of(trees, n)
-    parent = shorten(parent, _steps(hops, inward=inward), _SWEEPS, tick)
+    parent = shorten(parent, _hop_times(hops, inward=inward), _SWEEPS, tick)
     order = np.argsort(root, kind="stable")
     root, parent = root[order], parent[order]
     return Forest(root, parent, _HopChoice(hops, net, split, inward=inward).chosen(parent), inward)
 
 
-def _steps(hops: HopNetwork, *, inward: bool) -> F64:
-    """Return [N, N] how long a hop takes between two ranks, from parent to child; the fastest hop of all takes 1."""
+def _hop_times(hops: HopNetwork, *, inward: bool) -> F64:
+    """Return [N, N] how long a hop takes between a parent and its child in a tree; the fastest hop of all takes 1.
+
+    In an inward tree the child sends to its parent. A pair without a hop has the time of the slowest hop.
+    """
     found = np.full((hops.n_ranks, hops.n_ranks), np.inf)
     ends = (hops.dst, hops.src) if inward else (hops.src, hops.dst)
     np.minimum.at(found, ends, 1 / hops.rate_Bps)

@@ -69,7 +69,7 @@ class HopNetwork:
             hop: [K] hops.
             number: [K] numbers of the queues of each rank, from 0 on.
         """
-        if len(np.unique(self.src * self.n_ranks + self.dst)) == len(self.src) and not self._ways_differ():
+        if not self.ways_differ:
             return number
         found, left = self.channel[hop], np.arange(len(hop))
         stride = (int(number.max(initial=0)) + 1) | 1  # odd, as routers count ways by even numbers
@@ -80,9 +80,12 @@ class HopNetwork:
             left = left[~same]
         return found
 
-    def _ways_differ(self) -> bool:
-        """Return whether the router takes other ways on other channels."""
+    @property
+    def ways_differ(self) -> bool:
+        """True if the router takes other ways on other channels."""
         every = np.arange(len(self.src))
+        if len(np.unique(self.src * self.n_ranks + self.dst)) < len(every):
+            return True
         return not all(self.takes_way(every, np.full(len(every), channel)).all() for channel in (1, 2, 3, 5, 64))
 
     def takes_way(self, hop: I64, channel: I64) -> Bool:
@@ -183,12 +186,11 @@ def _first_of_each(pair: I64, start: I64, link: I64, kept: I64) -> I64:
 
 
 def _on_lanes(hops: HopNetwork) -> HopNetwork:
-    """Return the hops on channels that number the first links of a sender, where the router takes their ways on these."""
+    """Return the hops on channels by which the first links of a sender have queues of their own, where the router allows it."""
     first = hops.link[hops.start[:-1]]
     used, of = np.unique(first, return_inverse=True)
     lane = occurrence_numbers(hops.ends[0][used])[of]
-    takes = hops.takes_way(np.arange(len(hops.src)), lane)
-    return replace(hops, channel=np.where(takes, lane, hops.channel))
+    return replace(hops, channel=hops.apart(np.arange(len(hops.src)), lane))
 
 
 def _check_joined(topology: Topology, hops: HopNetwork) -> None:

@@ -29,12 +29,12 @@ _LOOKED_AT = 8  # waiting messages of a queue that are tried where the first can
 class TreeMessages:
     """The messages of all pieces of a forest: one for each rank but the root of a tree, and each piece."""
 
-    hop: I64  # [M]
+    hop: I64  # [M] the number of its hop, among those of the network
     before: I64  # [M] the message that brings what this one sends; -1: its root has it
-    tree: I64  # [M]
-    piece: I64  # [M]
+    tree: I64  # [M] the number of its tree
+    piece: I64  # [M] the number of its piece
     level: I64  # [M] hops before it on its way
-    height: F64  # [M] the time from here to the last rank after it, for messages of one size
+    height: F64  # [M] seconds for each byte, from its start to the end of the last message after it; all are of one size
 
     @staticmethod
     def of(forest: Forest, hops: HopNetwork, pieces: int) -> "TreeMessages":
@@ -44,7 +44,12 @@ class TreeMessages:
         number[tree, rank] = np.arange(len(tree))
         before, hop = number[tree, forest.parent[tree, rank]], forest.hop[tree, rank]
         level = lengths(forest.parent, np.ones((forest.n_ranks, forest.n_ranks)))[tree, rank].astype(np.int64) - 1
-        height = _heights(before, level, 1 / hops.rate_Bps[hop])
+        return TreeMessages.in_pieces(tree, hop, before, level, 1 / hops.rate_Bps[hop], pieces)
+
+    @staticmethod
+    def in_pieces(tree: I64, hop: I64, before: I64, level: I64, taken: F64, pieces: int) -> "TreeMessages":
+        """Return the messages of several pieces from those of one, each of which takes its slowest link for `taken`."""
+        height = _heights(before, level, taken)
         piece = np.repeat(np.arange(pieces), len(hop))
         many = np.tile(before, pieces)
         many = np.where(many < 0, -1, many + piece * len(hop))
@@ -61,17 +66,33 @@ def _heights(before: I64, level: I64, taken: F64) -> F64:
     return height
 
 
-def _starts(messages: TreeMessages, size: float, hops: HopNetwork, tick: Tick, *, inward: bool) -> I64:
+class Lines(NamedTuple):
+    """The links that hops cross, in the order in which messages enter them, and for how long a message takes them."""
+
+    links: Sequence[Sequence[int]]  # [H] numbers of links, or of orbits of links
+    taken: Sequence[Sequence[float]]  # [H] seconds for which a message takes each of these
+    n_links: int
+    head_s: F64  # [H]
+    apart: I64  # [H] a number by which equal messages of one rank are told apart, so that they go to different ranks
+
+    @staticmethod
+    def of(hops: HopNetwork, size: float, *, inward: bool) -> "Lines":
+        """Return the lines of hops for messages of `size` bytes; inward ones enter a hop at its end, as time runs backwards."""
+        turned = slice(None, None, -1 if inward else 1)
+        links = [hops.links_of(hop)[turned].tolist() for hop in range(len(hops.src))]
+        times = [[size / hops.capacity_Bps[link] for link in each] for each in links]
+        return Lines(links, times, len(hops.capacity_Bps), hops.head_s, (hops.dst - hops.src) % hops.n_ranks)
+
+
+def starts(messages: TreeMessages, lines: Lines, tick: Tick) -> I64:
     """Return the messages in the order in which they leave, if each link carries one at a time.
 
     Args:
         messages: The messages.
-        size: Bytes of each message.
-        hops: The hops.
+        lines: The links that their hops cross.
         tick: It is called now and then.
-        inward: Whether time runs backwards, so that a message enters its hop at the end.
     """
-    line, count = _Line(messages, size, hops, inward=inward), 0
+    line, count = _Line(messages, lines), 0
     while line.events:
         line.step()
         count += 1
@@ -83,19 +104,16 @@ def _starts(messages: TreeMessages, size: float, hops: HopNetwork, tick: Tick, *
 class _Line:
     """The state of list scheduling: which links are free from when on, and which messages wait for them.
 
-    The arguments are those of `_starts`.
+    The arguments are those of `starts`.
     """
 
-    def __init__(self, messages: TreeMessages, size: float, hops: HopNetwork, *, inward: bool) -> None:
-        turned = slice(None, None, -1 if inward else 1)
-        links = [hops.links_of(hop)[turned].tolist() for hop in range(len(hops.src))]
-        times = [[size / hops.capacity_Bps[link] for link in each] for each in links]
-        self.links, self.taken = ([each[hop] for hop in messages.hop.tolist()] for each in (links, times))
-        self.head = hops.head_s[messages.hop].tolist()
-        self.free = [0.0] * len(hops.capacity_Bps)
-        apart = ((hops.dst - hops.src) % hops.n_ranks)[messages.hop]  # so that equal messages go to different ranks
+    def __init__(self, messages: TreeMessages, lines: Lines) -> None:
+        self.links, self.taken = ([each[hop] for hop in messages.hop.tolist()] for each in (lines.links, lines.taken))
+        self.head = lines.head_s[messages.hop].tolist()
+        self.free = [0.0] * lines.n_links
+        apart = lines.apart[messages.hop]
         self.priority = list(zip((-messages.height).tolist(), messages.piece.tolist(), apart.tolist(), strict=True))
-        self.waiting: dict[int, list[tuple[tuple[float, ...], int]]] = {each[0]: [] for each in links}
+        self.waiting: dict[int, list[tuple[tuple[float, ...], int]]] = {each[0]: [] for each in lines.links}
         self.after: list[list[int]] = [[] for _ in self.links]
         self.left, self.events = list[int](), list[tuple[float, int, int]]()
         for message, before in enumerate(messages.before.tolist()):
@@ -146,9 +164,15 @@ class _Line:
             heappush(self.events, (arrived, 0, other))
 
 
-def _rounds_of_lanes(order: I64, messages: TreeMessages, hops: HopNetwork) -> I64:
-    """Return [M] the round of each message: after what brings its data, and after those before it in the same queue."""
-    queue = hops.queue[messages.hop].tolist()
+def rounds_of_lanes(order: I64, messages: TreeMessages, of_hop: I64) -> I64:
+    """Return [M] the round of each message: after what brings its data, and after those before it in the same queue.
+
+    Args:
+        order: [M] messages in the order in which they leave.
+        messages: The messages.
+        of_hop: [H] the queue of each hop.
+    """
+    queue = of_hop[messages.hop].tolist()
     before, last = messages.before.tolist(), dict[int, int]()
     level = [0] * len(before)
     for message in order.tolist():
@@ -168,8 +192,8 @@ def lanes(forest: Forest, hops: HopNetwork, tree_bytes: float, pieces: int, tick
         tick: It is called now and then.
     """
     messages = TreeMessages.of(forest, hops, pieces)
-    order = _starts(messages, tree_bytes / pieces, hops, tick, inward=forest.inward)
-    level = _rounds_of_lanes(order, messages, hops)
+    order = starts(messages, Lines.of(hops, tree_bytes / pieces, inward=forest.inward), tick)
+    level = rounds_of_lanes(order, messages, hops.queue)
     level = level.max(initial=0) - level if forest.inward else level
     return _schedule([_Rows(forest, messages, level, hops.channel[messages.hop])], hops, pieces)
 

@@ -17,7 +17,7 @@ from emu.synthesis.capacities import suffices, with_source
 from emu.synthesis.max_flow import ENDLESS, max_flow
 
 _SWEEPS = 40  # sweeps that bring sums of rows and of columns to what they must be
-Tick = Callable[[], None]  # is called now and then; it raises an error when the time is over
+Tick = Callable[[], float | None]  # is called now and then: the seconds that are left (None: any); it raises if none are
 Via = tuple[int, ...]  # switches that an arc between ranks passes
 
 

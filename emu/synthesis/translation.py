@@ -27,6 +27,7 @@ class GridHops:
     channel: I64  # [J]
     head_s: list[float]  # [J]
     taken: list[list[tuple[int, float]]]  # [J] orbits of links that a hop crosses, each with seconds for a byte
+    orbit: I64  # [L] the orbit of each link
 
     @property
     def n_ranks(self) -> int:
@@ -69,7 +70,7 @@ def _of_rank_0(hops: HopNetwork, dims: tuple[int, ...], orbit: I64) -> GridHops:
         crossed, times = np.unique(orbit[hops.links_of(hop)], return_counts=True)
         rate = hops.capacity_Bps[[int(np.argmax(orbit == each)) for each in crossed]]
         taken.append(list(zip(crossed.tolist(), (times * n / members[crossed] / rate).tolist(), strict=True)))
-    return GridHops(dims, hops.dst[own], hops.channel[own], hops.head_s[own].tolist(), taken)
+    return GridHops(dims, hops.dst[own], hops.channel[own], hops.head_s[own].tolist(), taken, orbit)
 
 
 def grid_schedule(grid: GridHops, units: int, unit_bytes: float, tick: Tick) -> Schedule:

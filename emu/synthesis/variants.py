@@ -23,7 +23,7 @@ from emu.synthesis.splitting import Tick
 from emu.synthesis.translation import grid_hops, grid_schedule
 from emu.topology.topology import Topology
 
-SYNTHESIS_OPERATIONS = ("all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce")
+SYNTHESIS_OPERATIONS = ("all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce", "all_to_all")
 _INWARD = {
     "all_gather": (False,),
     "broadcast": (False,),
@@ -177,7 +177,7 @@ class VariantFamilies:
         net = capacity_network(self.hops)
         every = np.ones(self.op.n_ranks, np.int64)
         in_a_row = float(best_time(net, every) + best_time(net.back(), every)) / self.op.n_ranks
-        divided = divide(net, _MOST_DIVIDED, in_a_row)
+        divided = divide(net, _MOST_DIVIDED, in_a_row, self.tick)
         if divided is None:
             return
         turned = np.ascontiguousarray(divided.inward.T), divided.given

@@ -78,6 +78,7 @@ class Routes:
 Router = Callable[[I64, I64, I64], Routes]  # (src[P], dst[P], key[P]) -> Routes; a key is a communicator and a channel
 DeclaredSymmetries = Callable[[], Sequence[I64]]  # permutations [n_nodes] of nodes that keep the links and the routes
 UsableCounter = Callable[[int, Bool], I64]  # (NPUs of a group, [E, n_npus] faulty or not) -> [E] NPUs in groups that work
+GangPlacer = Callable[[int, int, Bool], I64]  # (NPUs of a job, of a group, [n_npus] free) -> the NPUs that it holds; none
 Placer = Callable[[int, I64], I64]  # (ranks, faulty NPUs) -> the NPU of each rank, as many as the system's rules allow
 
 
@@ -196,6 +197,8 @@ class Topology:
     message_fs: int = 0  # ticks that software takes for each message, on top of the latencies of its links
     adding_fs: int = 0  # further ticks for each message to or from a switch that adds
     usable_counter: UsableCounter | None = None  # counts NPUs that groups can use if some fail; None: all that can be placed
+    gangs: GangPlacer | None = None  # places a job beside others; None: on any NPUs, or in boxes of a grid whose NPUs relay
+    backups: bool = False  # whether its placer gives ranks backups in place of faulty NPUs
     fault_handler: FaultHandler | None = None  # gives the system's reaction to failed parts; None: routes lead round them
     routing: tuple[object, ...] = ()  # settings of its router that the name does not include
     shares: tuple[float, ...] = ()  # share of the wire's rate that links have, by dimension, the last for the rest; (): 1

@@ -217,7 +217,7 @@ def _growing(trace: Trace) -> frozenset[int]:
     """Return the numbers of the groups that grow: those of data parallelism, and the group of all ranks.
 
     Raises:
-        InputError: no group is of data parallelism by its axis; or groups without an axis may be, or may not.
+        InputError: No group is of data parallelism by its axis, or a group has no axis, so that nobody knows whether it is.
     """
     words = [set(re.split(r"[^a-z]+", group.axis.lower())) for group in trace.groups]
     data = [bool(own & _DATA) for own in words]

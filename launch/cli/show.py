@@ -70,7 +70,7 @@ def _collective(**options: Any) -> int:
 
 @show_command.command("timeline")
 @click.argument("trace", type=INPUT)
-@common.replay_options
+@common.shown_options
 @common.timeline_options
 @click.option("--png", type=OutputFile(".png"), help="Draw the timeline to this file.")
 @common.answer_options
@@ -88,7 +88,7 @@ def _timeline(**options: Any) -> int:
 
 @show_command.command("fabric-run")
 @click.argument("what", metavar="COLLECTIVE|TRACE")
-@common.replay_options
+@common.shown_options
 @click.option(
     "--network",
     default="",

@@ -28,12 +28,12 @@ class PublishedAttention(NamedTuple):
     device: str
     kernel: str
     dtype: str
-    head: int
+    head: int  # elements of a head
     mask: str
     direction: str
-    length: int
+    length: int  # tokens of a sequence
     rate: float  # FLOP/s, of a causal mask half of the FLOPs counted
-    use: str
+    use: str  # `used` for constants of devices, or `predicted`
     source: str
 
 

@@ -21,7 +21,8 @@ from emu.topology.topology import Topology
 from emu.units import is_whole
 from launch.data.presets import GPUS
 from launch.front import inputs
-from launch.front.machine_faults import MACHINE_NPUS, fault_model
+from launch.front.fault_model import fault_model
+from launch.front.machine_faults import MACHINE_NPUS
 from launch.front.network_costs import npu_price
 from launch.front.steps.sweeps import values_of
 

@@ -6,12 +6,12 @@ from typing import Any, TypeGuard
 
 from emu.collective.operation import OPERATIONS
 from emu.collective.shape import Grid
-from emu.errors import must_be
+from emu.errors import InputError, at_place, must_be
 from emu.fabric.packet_fabric import FLUID, PacketFabric, engine_choice
 from emu.registry import unknown
 from emu.study.fabric_run import FabricRun, PortUse, collective_run, trace_run
 from emu.study.measure.bench import next_case
-from emu.study.measure.request import BenchRequest, place_bench
+from emu.study.measure.request import BenchRequest, PlacedBench, place_bench
 from emu.study.pause_tree import PauseTree
 from emu.study.training.composed.software_costs import costed_topology
 from emu.study.training.step.packet_step import packet_assumptions, packet_replay
@@ -185,10 +185,24 @@ def _request(
     return BenchRequest(operation, name, (parse_size(size, "--size"),), dtype or "float32", ranks=ranks, dims=grid)
 
 
+def _placed(request: BenchRequest, topology: Topology) -> PlacedBench:
+    """Return the collective on a topology, as `bench` places it; its errors name this command.
+
+    Raises:
+        InputError: as `place_bench`.
+    """
+    try:
+        return place_bench(topology, request)
+    except InputError as error:
+        if str(error).startswith("bench: "):
+            raise at_place(_WHERE, error) from error
+        raise
+
+
 def _collective(request: BenchRequest, topology: Topology, packets: PacketFabric) -> FabricRun:
     """Return the run of a collective by packets."""
     [size] = request.sizes
-    case = next_case(place_bench(topology, request), size)
+    case = next_case(_placed(request, topology), size)
     job = case.job(size)
     with progress_bar(f"running {job.name} by packets"):
         found = collective_run(job._replace(name=f"{job.name} of {format_size(size)}"), packets)

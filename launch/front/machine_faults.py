@@ -3,26 +3,15 @@
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 from emu.errors import InputError, must_be
-from emu.registry import parse_call
 from emu.study.cost import Cost, Price
 from emu.study.cost import cost as network_cost
-from emu.study.faults.source import (
-    DAYS_PER_YEAR,
-    Faults,
-    LoggedFaults,
-    PartLifetimes,
-    independent_faults,
-    lifetime_faults,
-    read_log,
-)
 from emu.study.faults.waste import CheckpointLoss, Waste, check_group, least_checkpoint_loss, machine_of, waste_of
-from emu.units import is_whole, parse_time, seconds
-from launch.data.presets import GPUS, SOURCE, find_book, production_log
+from emu.units import parse_time, seconds
+from launch.data.presets import GPUS, find_book
+from launch.front.fault_model import fault_model, share_of
 from launch.front.inputs import Topologies, question, several, topologies_of
 from launch.front.network_costs import npu_price
 from launch.front.result import Result, lazy
@@ -32,7 +21,6 @@ from launch.show.row_file import row_known
 from launch.show.text.machine_table import MachineWaste, faults_report, waste_as_json
 
 MACHINE_NPUS = 2880  # the machine of InfiniteHBD 6.2: a multiple of 36, 64, 72 and 576
-_UNITS = {"h": 1 / 24, "d": 1.0, "y": DAYS_PER_YEAR}
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -193,61 +181,7 @@ def _goodput_terms(
             )
         return least_checkpoint_loss(saving_s, restart_s, 86400 / per_day)
 
-    return loss_at, 1.0 if mfu is None else _share(mfu, "--mfu")
-
-
-def _days(text: str, name: str) -> float:
-    """Return a span of time in days.
-
-    Args:
-        text: The span, such as 12h, 60d or 3y.
-        name: The option or key that gives it.
-
-    Raises:
-        InputError: the text is no such span.
-    """
-    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([hdy])", text)
-    if found is None or not float(found[1]):
-        raise must_be("faults", name, "hours, days or years above 0, such as 12h, 60d or 3y", text)
-    return float(found[1]) * _UNITS[found[2]]
-
-
-def _share(given: float | str, name: str) -> float:
-    """Return a share from 0 up to below 1, from a number or a text.
-
-    Args:
-        given: The share, such as 1.17% or 0.0117.
-        name: The option that gives it.
-
-    Raises:
-        InputError: the text is no such share.
-    """
-    text = given if isinstance(given, str) else f"{given:f}"
-    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(%?)", text)
-    share = float(found[1]) / (100 if found[2] else 1) if found else -1.0
-    if not 0 <= share < 1:
-        raise must_be("faults", name, "a share of 0 or more and below 1, such as 1.17% or 0.0117", text)
-    return share
-
-
-def _failure_domain(text: str, node: int) -> PartLifetimes:
-    """Return the failure domain that `--domain` describes, such as `npus=64,mtbf=1y,mttr=4h`.
-
-    Args:
-        text: The value of the option.
-        node: The number of NPUs of a node.
-
-    Raises:
-        InputError: a key is missing or has a value that does not fit.
-    """
-    given = parse_call(f"domain:{text}", "--domain")[2]
-    if sorted(given) != ["mtbf", "mttr", "npus"]:
-        raise must_be("faults", "--domain", "npus=64,mtbf=1y,mttr=4h, each once", text)
-    if not is_whole(given["npus"]) or not int(given["npus"]) or int(given["npus"]) % node:
-        raise must_be("--domain", "npus", f"a multiple of {node}, the NPUs of a node", given["npus"])
-    return PartLifetimes(
-        _days(given["mtbf"], "--domain mtbf"), _days(given["mttr"], "--domain mttr"), int(given["npus"]) // node
-    )
+    return loss_at, 1.0 if mfu is None else share_of(mfu, "--mfu")
 
 
 def _groups(given: int | str | Sequence[int]) -> tuple[int, ...]:
@@ -261,46 +195,3 @@ def _groups(given: int | str | Sequence[int]) -> tuple[int, ...]:
     if not all(re.fullmatch(r"[1-9][0-9]{0,8}", word) for word in words):
         raise must_be("faults", "--tp", "whole numbers of 1 or more, such as 32 or 8,16,32", text)
     return tuple(dict.fromkeys(map(int, words)))
-
-
-def fault_model(arguments: dict[str, Any]) -> Callable[[int], Faults]:
-    """Return the function that gives the faults of a machine of so many NPUs, by a log, a rate, or drawn lifetimes.
-
-    Raises:
-        InputError: options exclude one another, or an option needs another one.
-    """
-    node, seed = arguments["npus_per_node"], arguments["seed"]
-    mtbf, mttr = (None if arguments[name] is None else _days(arguments[name], f"--{name}") for name in ("mtbf", "mttr"))
-    span = _days(arguments["days"], "--days")
-    given = [flag for flag in ("log", "rate", "mtbf", "afr") if arguments[flag] is not None]
-    if len(given) > 1:
-        raise InputError(f"faults: --{' and --'.join(given)} exclude each other; give one of them")
-    if arguments["rate"] is not None:
-        return _without_times(arguments)
-    parts = tuple(_failure_domain(text, node) for text in several(arguments["domain"]))
-    if arguments["afr"] is not None and (share := _share(arguments["afr"], "--afr")):
-        mtbf = DAYS_PER_YEAR / share
-    if (mtbf is None) != (mttr is None):
-        raise InputError("faults: --mtbf or --afr, and --mttr go together; give both or none")
-    if mtbf is not None and mttr is not None:
-        return partial(lifetime_faults, npus_per_node=node, parts=(PartLifetimes(mtbf, mttr), *parts), days=span, seed=seed)
-    return _logged_faults(arguments, parts).for_machine
-
-
-def _without_times(arguments: dict[str, Any]) -> Callable[[int], Faults]:
-    """Return the function that gives the faults of a machine by `--rate`.
-
-    Raises:
-        InputError: another option needs faults with times.
-    """
-    if several(arguments["domain"]) or arguments["mttr"] is not None:
-        raise InputError("faults: --rate has no times, so that --domain and --mttr do not apply; give --mtbf or --afr instead")
-    rate, node, draws = _share(arguments["rate"], "--rate"), arguments["npus_per_node"], arguments["draws"]
-    return partial(independent_faults, npus_per_node=node, rate=rate, draws=draws, seed=arguments["seed"])
-
-
-def _logged_faults(arguments: dict[str, Any], parts: tuple[PartLifetimes, ...]) -> LoggedFaults:
-    """Return the source of faults of a log, that of the options or the published one, with domains that are drawn beside it."""
-    path, seed = arguments["log"], arguments["seed"]
-    log = production_log() if path is None else read_log(Path(path), arguments["servers"] or 0)
-    return LoggedFaults(arguments["npus_per_node"], seed, log, str(path or SOURCE), arguments["npus_per_server"], parts)

@@ -129,7 +129,7 @@ def _paid(of: Cost, terms: OwnershipTerms, step: "StepEstimate | None") -> Netwo
 
 
 def _cost_notes(book: str, paid: Sequence[NetworkCost], terms: OwnershipTerms, *, exchange: bool) -> Sequence[str]:
-    """Return what prices, energy and the all-to-all bandwidth rest on, a sentence each."""
+    """Return the assumptions of prices, energy and, with `exchange`, the all-to-all bandwidth, a sentence each."""
     years, kwh = terms.years, terms.kwh_dollars
     energy = f"energy: all parts run at full power for {years:g} years, at {kwh:g} $ a kWh; cooling is not counted"
     shared = "each NPU sends equal amounts to all others, by the routes of the topology, until one link is full"

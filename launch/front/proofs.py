@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emu.collective.algorithm import ALGORITHMS, Algorithm
+from emu.collective.algorithm import ALGORITHMS, SYNTHESIZED, Algorithm
 from emu.collective.algorithm import algorithm as find_algorithm
 from emu.collective.operation import OPERATIONS
 from emu.collective.shape import Grid, Shape, show_shape
@@ -49,7 +49,7 @@ class Verification(Result[VerificationRow], files=PICTURES):
         return f"verify: {len(self.failed)} of {len(self.rows)} fail; {_case_text(row, shape)}: {_reason(row, shape)}"
 
     def text(self) -> str:
-        """Return a line for each algorithm, and the first failures in full."""
+        """Return a line for each algorithm, and the first failure of each of the first three algorithms that fail, in full."""
         first: dict[str, str] = {}
         for row, found, shape in self.failed:
             first.setdefault(found.key, _failure_text(row, found, shape))
@@ -225,6 +225,9 @@ def _algorithms(operation: str | None, name: str | None, among: Sequence[Algorit
             )
     elif operation not in OPERATIONS:
         raise unknown("operation", operation, OPERATIONS)
+    elif name == SYNTHESIZED:
+        mend = f"`emu synthesize {operation} --topology T` makes a schedule for a topology and proves it"
+        raise must_be("verify", "--algorithm", "an algorithm of the catalogue", name, mend)
     elif name:
         return [find_algorithm(operation, name)]
     found: Iterable[Any] = (each for _, each in ALGORITHMS) if among is None else among

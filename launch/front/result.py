@@ -157,7 +157,8 @@ class Result(Sequence[R], Generic[R]):
 
         Args:
             path: A name that ends in one of `FILES`: .json (what the command prints with `--json`), .csv and .jsonl (the rows),
-                .html (the report), .png, .svg and .pdf (the picture), .trace (the step, for `emu.replay` and `emu.compare`).
+                .html (the report), .png, .svg and .pdf (the picture), .xml and .npz (the schedule), .trace (the step, for
+                `emu.replay` and `emu.compare`).
 
         Raises:
             InputError: this answer has no file of that ending.

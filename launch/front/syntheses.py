@@ -1,8 +1,11 @@
 """The question of `emu synthesize`: what is the fastest schedule of a collective that can be made for a topology?"""
 
+import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from emu.collective.msccl.parse import COLLS
 from emu.collective.msccl.xml_format import to_xml
@@ -19,9 +22,11 @@ from launch.front.result import Result
 from launch.show.progress import itself, with_progress
 from launch.show.text.synthesis_table import synthesis_report
 
+_COLUMNS = ("round_end", "src", "dst", "slot", "reduce", "channel")
+
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Synthesis(Result[SynthesisRow], drawn_by="chart.algorithm_chart:round_figure", files=(".xml",)):
+class Synthesis(Result[SynthesisRow], drawn_by="chart.algorithm_chart:round_figure", files=(".xml", ".npz")):
     """A synthesised schedule on each topology, beside bounds and the fastest algorithm of the catalogue.
 
     The picture has the rounds of the first schedule as arrows; with many ranks, the slots that each sends to each.
@@ -44,6 +49,13 @@ class Synthesis(Result[SynthesisRow], drawn_by="chart.algorithm_chart:round_figu
         name = f"synthesized-{self.rows[0].operation}-{self.rows[0].ranks}"
         write_file("--xml", path, to_xml(self.schedules[0], self.operations[0], name).encode())
 
+    def save_npz(self, path: Path) -> None:
+        """Write the columns of the first schedule, with every row stored, for numpy."""
+        full, held = self.schedules[0].expand(), io.BytesIO()
+        columns = {name: getattr(full, name) for name in _COLUMNS} | {"dst_slot": full.written_slot}
+        np.savez_compressed(held, n_ranks=full.n_ranks, n_slots=full.n_slots, operation=self.rows[0].operation, **columns)
+        write_file("--npz", path, held.getvalue())
+
 
 @question
 def synthesize(
@@ -59,7 +71,7 @@ def synthesize(
     """Make the fastest schedule of a collective that is found for a topology, prove it, and time it.
 
     Args:
-        operation: The operation: all_gather, reduce_scatter, all_reduce, broadcast or reduce.
+        operation: The operation: all_gather, reduce_scatter, all_reduce, broadcast, reduce or all_to_all.
         topology: The network: a name, a file, a `Topology` or a networkx graph; or several of them.
         ranks: The number of ranks; None: all NPUs of the topology.
         size: The bytes of one rank's buffer (of all ranks for all_gather and reduce_scatter), as a number or such as `64MiB`.

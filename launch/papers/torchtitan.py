@@ -140,12 +140,12 @@ PreparedRow = tuple[TorchtitanRun, PreparedEstimate]  # a run of which all is kn
 
 
 def ready(run: TorchtitanRun) -> PreparedRow:
-    """Return a run with its prepared estimate, which can then be timed with any clock."""
+    """Return a run with its prepared estimate, which can then be timed with devices of any clock frequency."""
     return run, prepare(run.request, build_topology(run.topology), _h100_with_clock(1.0), ALWAYS_COMPOSED)
 
 
 def _h100_with_clock(clock: float) -> Device:
-    """Return the H100 of the runs with a clock, as a share of that of an H100 at full power.
+    """Return the H100 of the runs with a clock frequency, as a share of that of an H100 at full power.
 
     Its memory is not checked, because the runs have taken place.
     """
@@ -153,7 +153,7 @@ def _h100_with_clock(clock: float) -> Device:
 
 
 def clock_of(runs: Sequence[PreparedRow]) -> float:
-    """Return the clock with which the estimate of the calibration run equals its measured time."""
+    """Return the clock frequency, as that share, with which the estimate of the calibration run equals its measured time."""
     run, prepared = next(each for each in runs if each[0].id == SET_BY)
 
     def off(clock: float) -> float:

@@ -41,7 +41,13 @@ def main() -> None:
 
 
 def _must_end(ray: "subprocess.Popen[bytes]", pipe: int, woken: int) -> bool:
-    """Wait until Ray's process has ended or this process must end; return True in the second case."""
+    """Wait until Ray's process has ended or this process must end; return True in the second case.
+
+    Args:
+        ray: Ray's process.
+        pipe: The descriptor of a pipe whose other end closes when the parent ends.
+        woken: The descriptor from which the numbers of this process's signals are read.
+    """
     events = select.poll()
     events.register(pipe, select.POLLRDHUP)
     events.register(woken, select.POLLIN)

@@ -69,7 +69,7 @@ def show_on_stderr() -> None:
 
 @contextmanager
 def late_notice(label: str) -> Iterator[None]:
-    """Log the label once if the context lasts longer than two seconds."""
+    """Log the label once when the context has lasted two seconds, if it still lasts."""
     patience = threading.Timer(PATIENCE_S, _log.info, (label,))
     patience.daemon = True
     patience.start()

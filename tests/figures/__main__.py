@@ -2,8 +2,8 @@
 
 import json
 
-from tests.figures.questions import KEPT, figures_of, questions
+from tests.figures.questions import KEPT, questions
 
 if __name__ == "__main__":
-    lines = [f"{json.dumps(name)}: {json.dumps(figures_of(question))}" for name, question in questions().items()]
+    lines = [f"{json.dumps(name)}: {json.dumps(question())}" for name, question in questions().items()]
     KEPT.write_text("{\n" + ",\n".join(lines) + "\n}\n")

@@ -16,6 +16,7 @@ from typing import Any
 import emu
 from benchmarks.composed.drawn import wide
 from emu.errors import InputError
+from tests.figures.intermediates import intermediates, of_page, of_text
 from tests.trace.formats.profiles import two_ranks
 from tests.trace.formats.test_gloo_groups import four_ranks
 
@@ -28,15 +29,28 @@ _SPARSE = ("mixtral-tiny", "deepseek-tiny", "qwen3-moe-tiny", "grok-tiny", "gpt-
 _DEVICES = ("a100-80g", "ascend-910b-like", "b200", "gb200", "h100", "h200", "tpuv4")
 _SWITCH = "switch:n=4,bandwidth=10GB/s,latency=1us"
 
+_PAGES = 5  # every so manieth question is asked for its page, too
+
 Figures = dict[str, str]  # for each field of an answer, a digest of its numbers
 
 
+def questions() -> dict[str, Callable[[], Figures]]:
+    """Return all questions by name, as functions that return the figures of their answers."""
+    answers = answered()
+    pages = {f"page of {name}": partial(of_page, answers[name]) for name in list(answers)[::_PAGES]}
+    return {name: partial(figures_of, question) for name, question in answers.items()} | pages | intermediates()
+
+
 def figures_of(question: Callable[[], Any]) -> Figures:
-    """Return digests of the figures that answer a question, by field; of a refusal only that it is one."""
+    """Return digests of the figures that answer a question, by field, and of its text; of a refusal only that it is one."""
     try:
-        answer = question().to_dict()
+        found = question()
     except InputError:
         return {"refused": ""}
+    return _by_field(found.to_dict()) | of_text(found)
+
+
+def _by_field(answer: Any) -> Figures:
     fields: dict[str, list[tuple[str, ...]]] = {}
     for row, each in enumerate(answer if isinstance(answer, list) else [answer]):
         for (field, *path), number in _numbers(each):
@@ -57,8 +71,8 @@ def _numbers(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str
         yield path, f"{value:.{_DIGITS}g}" if isinstance(value, float) else str(value)
 
 
-def questions() -> dict[str, Callable[[], Any]]:
-    """Return all questions by name."""
+def answered() -> dict[str, Callable[[], Any]]:
+    """Return the questions that have an answer with figures, by name, as functions that return it."""
     found = {f"step {number}": partial(_step, number) for number in range(_FIRST, _FIRST + _STEPS)}
     found |= {f"small step {number}": partial(_small_step, number) for number in range(_FIRST, _FIRST + _SMALL_STEPS)}
     return {**found, **_plans(), **_replays(), **_comparisons(), **_machines()}

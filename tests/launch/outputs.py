@@ -76,6 +76,12 @@ def one_figure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publications, "PAPERS", dict.fromkeys(PAPERS, lambda _: drawn))
 
 
+def jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make a file of two jobs."""
+    loop = 'operation = "all_reduce"\nalgorithm = "ring"\nsize = "1KiB"\nranks = 2\n'
+    Path("jobs.toml").write_text("".join(f'[[job]]\nname = "{name}"\n{loop}' for name in "ab"))
+
+
 @dataclass(frozen=True)
 class Case:
     """A command that ends in no time, and what it writes."""
@@ -112,7 +118,8 @@ CASES = (
     case("verify", ("--import", "broken.py", "--ranks", "4"), "--png", prepare=broken, says="verify: 3 of 3 fail"),
     case("bench", ("all_reduce", *SWITCH, "--algorithm", "ring", "--size", "1KiB"), "--png"),
     case("bench", ("all_reduce", *SWITCH, "--algorithm", "all", "--size", "1KiB"), "--png"),
-    case("synthesize", ("all_gather", *SWITCH, "--size", "1KiB"), "--png", "--xml"),
+    case("synthesize", ("all_gather", *SWITCH, "--size", "1KiB"), "--png", "--xml", "--npz"),
+    case("queue", ("--topology", "nvl:72", "--mix", "acme", "--jobs", "9", "--days", "1", "--faultless"), "--png"),
     case("train", (*STEP, *RING, "--steps", "1"), "--html", "--timeline", "--trace"),
     case("train", (*STEP, *RING, "--steps", "2", *FAULT), "--png", "--trace"),
     case("estimate", STEP, "--html", "--timeline", "--trace", "--png"),
@@ -125,6 +132,7 @@ CASES = (
     case("design", (*DESIGN, "--stack", "software=megatron"), "--png", "--html"),
     case("faults", ("--topology", "nvl:72", "--tp", "32"), "--png", "--html"),
     case("outage", (*STEP, "--fault", "link 0-4 from 1s to 2s", "--until", "3s", "--restart", "500ms"), "--png", "--html"),
+    case("jobs", ("jobs.toml", *SWITCH, "--steps", "1"), "--png", "--timeline", prepare=jobs),
     case("cost", ("--topology", "nvl:72")),
     case("compare", ("step.trace", "step.trace"), prepare=trace),
     *(case(f"list {what}", ()) for what in ("collectives", "topologies", "models", "devices")),

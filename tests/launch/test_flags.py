@@ -29,8 +29,8 @@ FLAGS = {
     | CHECK
     | CLUSTER
     | WORKERS,
-    # A request as of `emu bench`; the time that its search may take; the schedule as a picture and for GPUs.
-    "synthesize": {"--topology", "--ranks", "--size", "--dtype", "--root", "--time", "--png", "--xml"},
+    # A request as of `emu bench`; the time that its search may take; the schedule as a picture, for GPUs and for numpy.
+    "synthesize": {"--topology", "--ranks", "--size", "--dtype", "--root", "--time", "--png", "--xml", "--npz"},
     "train": {
         "--model",
         "--plan",
@@ -127,6 +127,8 @@ FLAGS = {
         "--checkpoint-every",
         "--restart",
     },
+    # Settings are compared in one table: placement, shifts and shares are words; the file has all else.
+    "jobs": {"--topology", "--placement", "--shift", "--share", "--steps", "--png"} | ENGINE | TIMELINE,
     "cost": {"--topology", "--prices", "--across", "--years", "--kwh"}
     | {
         "--all-to-all",  # dollars for each GB/s of the traffic that experts make
@@ -137,6 +139,17 @@ FLAGS = {
         "--seq",
         "--device",
         "--stack",
+    },
+    "queue": {"--topology", "--npus", "--tp", "--device", "--seed", "--png", "--checkpoint", "--checkpoint-every", "--restart"}
+    | {"--log", "--servers", "--npus-per-server", "--npus-per-node", "--mtbf", "--afr", "--mttr", "--domain"}  # as `emu faults`
+    | {
+        "--arrivals",  # one's own jobs, or those of a published mix: so many, of such a load, in such a time
+        "--mix",
+        "--jobs",
+        "--load",
+        "--days",
+        "--policy",
+        "--faultless",  # what faults cost is the difference
     },
     "compare": set(),
     "calibrate": {"--device", "--out", "--from"},  # the device of a profile is not here to be measured

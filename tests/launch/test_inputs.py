@@ -20,6 +20,7 @@ LARGE = {
     "faults": ("estimate", "--model", "llama-tiny", "--fault", "large.toml", *STEP, *ON),
     "prices": ("cost", *ON, "--prices", "large.toml"),
     "log of faults": ("faults", *ON, "--tp", "4", "--log", "large.csv"),
+    "arrivals": ("queue", *ON, "--arrivals", "large.csv"),
     "MSCCL program": ("verify", "--import", "large.xml"),
     "options": ("verify", "--config", "large.toml"),
     "script": ("run", "--ranks", "2", *ON, "large.py"),

@@ -18,8 +18,10 @@ from tests.full import full_disk
 from tests.launch.outputs import CASES, MEANWHILE, Case, script
 from tests.launch.test_flags import commands
 
-READ = {"--config", "--import", "--data", "--from", "--like", "--log", "--ray-options", "trace", "first", "second", "script"}
+READ = {"--config", "--import", "--data", "--from", "--like", "--log", "--ray-options"}
+READ |= {"jobs", "trace", "first", "second", "script"}
 OLD = b"what was there before"
+READ |= {"--arrivals"}
 
 
 def flag(param: click.Parameter) -> str:

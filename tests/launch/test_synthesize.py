@@ -1,13 +1,22 @@
 """The command `emu synthesize`: its rows, what it refuses, what it writes, and `emu bench --algorithm synthesized`."""
 
+import json
+from collections import Counter
 from pathlib import Path
+from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
 import emu as library
+from emu.collective import algorithm
+from emu.collective.msccl.xml_format import from_xml
 from emu.collective.proof import prove
+from emu.collective.schedule import Schedule, Sends
+from emu.errors import InputError
 from emu.study import synthesize as synthesis
-from emu.study.choice.site import Site
+from emu.study.choice.site import Requirement, Site
+from emu.study.choice.synthesis_choice import made_algorithm
 from emu.study.synthesize import SynthesisRequest, TimeUpError
 from emu.topology.catalogue import build_topology
 
@@ -33,7 +42,7 @@ def test_a_row_tells_the_time_beside_bounds_and_the_best_of_the_catalogue(emu):
     assert "Every schedule is proved." in text
 
 
-@pytest.mark.parametrize("operation", ["all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce"])
+@pytest.mark.parametrize("operation", ["all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce", "all_to_all"])
 def test_the_function_returns_the_proved_schedule(operation):
     answer = library.synthesize(operation, topology=f"switch:n=5,{LINK}", size="1MiB", root=0)
     assert prove(answer.schedules[0], answer.operations[0]).uniform
@@ -44,8 +53,8 @@ def test_the_function_returns_the_proved_schedule(operation):
     ("words", "said"),
     [
         (
-            ("all_to_all",),
-            "synthesize: operation must be one of all_gather, reduce_scatter, all_reduce, broadcast, reduce, got",
+            ("all_to_one",),
+            "synthesize: operation must be one of all_gather, reduce_scatter, all_reduce, broadcast, reduce, all_to_all, got",
         ),
         (
             ("all_gather", "--size", "15B"),
@@ -54,7 +63,10 @@ def test_the_function_returns_the_proved_schedule(operation):
         (("all_gather", "--time", "0s"), "synthesize: --time must be above 0, got '0 s'"),
         (("all_gather", "--ranks", "17"), "placement: 17 ranks do not fit"),
         (("broadcast", "--root", "16"), "broadcast: root must be a rank of 0..15, got 16"),
-        (("broadcast", "--xml", "a.xml"), "synthesize: --xml must be given for all_gather, reduce_scatter or all_reduce, got"),
+        (
+            ("broadcast", "--xml", "a.xml"),
+            "synthesize: --xml must be given for all_gather, reduce_scatter, all_reduce or all_to_all, got",
+        ),
         (
             ("all_gather", "--topology", TORUS, "--png", "a.png"),
             "synthesize: --topology must be given once where a schedule is",
@@ -103,7 +115,7 @@ def test_a_time_that_leaves_nothing_is_refused_and_one_that_leaves_something_is_
 
     monkeypatch.setattr(synthesis._Search, "_try", once)
     done = emu(*words, "--time", "1000s")
-    assert "cut short on hammingmesh:boards=1x1: the best of 1 schedules so far" in done.out
+    assert "cut short on hammingmesh:boards=1x1: best so far, of 1 schedules" in done.out
 
 
 def test_the_program_that_is_written_is_read_and_runs_as_long(emu):
@@ -115,6 +127,21 @@ def test_the_program_that_is_written_is_read_and_runs_as_long(emu):
     assert row["time_s"] == pytest.approx(made["time_s"], rel=0.02)
 
 
+@pytest.mark.parametrize("operation", ["reduce_scatter", "all_to_all"])
+def test_the_columns_that_are_written_are_a_proved_schedule(emu, operation):
+    words = ("synthesize", operation, "--topology", TORUS, "--size", "1MiB", "--npz", "own.npz", "--json")
+    (made,) = emu(*words).json
+    with np.load("own.npz") as file:
+        held = {name: file[name] for name in file.files}
+    assert str(held["operation"]) == operation
+    starts = [0, *held["round_end"][:-1]]
+    columns = [held[name] for name in ("src", "dst", "slot", "reduce", "channel", "dst_slot")]
+    rounds = [Sends(*(c[slice(*ends)] for c in columns)) for ends in zip(starts, held["round_end"], strict=True)]
+    schedule = Schedule.build(int(held["n_ranks"]), int(held["n_slots"]), rounds)
+    prove(schedule, synthesis.operation(operation, 16))
+    assert (schedule.n_rows, schedule.n_rounds) == (made["rows"], made["rounds"])
+
+
 def test_a_bench_makes_the_schedule_moves_data_by_it_and_knows_it_again(emu, monkeypatch):
     Path("uneven.csv").write_text(UNEVEN)
     words = ("bench", "all_reduce", "--algorithm", "synthesized", "--topology", "uneven.csv", "--size", "1MiB", "--json")
@@ -124,7 +151,7 @@ def test_a_bench_makes_the_schedule_moves_data_by_it_and_knows_it_again(emu, mon
     (made,) = emu("synthesize", "all_reduce", "--topology", "uneven.csv", "--size", "1MiB", "--json").json
     assert row["time_s"] == made["time_s"]
     assert emu(*words).json[0]["time_s"] == made["time_s"]
-    done = emu("bench", "all_to_all", *words[2:])
+    done = emu("bench", "gather", *words[2:])
     assert (done.code, "a synthesised operation must be one of" in done.err) == (2, True)
 
 
@@ -148,3 +175,110 @@ def test_equal_requests_give_equal_schedules():
     request = SynthesisRequest("reduce_scatter", 2**20)
     first, again = (synthesis.synthesize(topology, request) for _ in range(2))
     assert (first.schedule.digest(), first.time_s) == (again.schedule.digest(), again.time_s)
+
+
+STEP = ("--model", "llama-tiny", "--global-batch", "4", "--seq", "32", "--topology", "hammingmesh:boards=1x1,side=2")
+WORDS = ("estimate", *STEP, "--plan", "dp=4,microbatch=1", "--json", "--algorithm")
+
+
+@pytest.mark.parametrize("word", ["synthesized", "all_reduce=synthesized", "dp.all_reduce=synthesized"])
+def test_an_estimate_is_served_by_schedules_that_are_made_for_it(emu, word):
+    made, best = (emu(*WORDS, each).json for each in (word, "auto"))
+    served = json.dumps(made["algorithms"])
+    assert "synthesized-" in served
+    assert "synthesized-" not in json.dumps(best["algorithms"])  # `auto` never takes one, also where one is known
+    assert made["total_comm_s"] < best["total_comm_s"] * 1.02
+
+
+def test_what_no_schedule_is_made_for_is_told_in_one_line(emu):
+    for words, said in (
+        ((*WORDS, "gather=synthesized"), "--algorithm: a synthesised operation must be one of all_gather"),
+        ((*WORDS, "dp.all_to_all=synthesized"), "no collective on dp is called 'all_to_all'; known: all_reduce"),
+        (("plan", "--npus", "4", *STEP, "--algorithm", "synthesized"), "plan: --algorithm must be auto, nccl or an algorithm"),
+        (("verify", "all_reduce", "--algorithm", "synthesized"), "verify: --algorithm must be an algorithm of the catalogue"),
+    ):
+        done = emu(*words)
+        assert (done.code, done.out) == (2, "")
+        assert done.err.splitlines()[-1].startswith(f"emu: {said}")
+
+
+def test_a_run_moves_its_data_by_made_schedules_and_its_trace_is_replayed_by_them(emu):
+    words = ("train", *STEP, "--plan", "dp=4", "--steps", "2", "--json")
+    plain = emu(*words).json
+    made = emu(*words, "--algorithm", "synthesized", "--trace", "own.trace").json
+    assert made["loss"] == pytest.approx(plain["loss"], rel=1e-5)
+    assert "synthesized-" in json.dumps(made["algorithms"])
+    on = ("replay", "own.trace", "--topology", "hammingmesh:boards=1x1,side=2", "--json")
+    (again,) = emu(*on, "--algorithm", "synthesized").json
+    assert again["algorithms"] == made["algorithms"]
+    (other,) = emu(*on).json
+    assert "synthesized-" not in json.dumps(other["algorithms"])
+
+
+def test_a_made_schedule_is_not_known_elsewhere():
+    with pytest.raises(InputError, match="must be given as synthesized or as an algorithm, got 'synthesized-0'"):
+        algorithm.algorithm("all_reduce", "synthesized-0")
+
+
+@pytest.mark.parametrize("root", [0, 2])
+def test_a_made_broadcast_has_the_root_that_was_asked_for(root):
+    site = Site.first(build_topology("hammingmesh:boards=1x1,side=2"))
+    served = made_algorithm(site, Requirement("broadcast", root, 4096, 4))
+    assert served is not None
+    plan = algorithm.schedule("broadcast", served.algorithm, 4, root)
+    prove(plan, synthesis.operation("broadcast", 4, root))
+    assert plan.src[plan.round_column() == 0].tolist() == [root] * (plan.round_end[0])
+
+
+# The form of MSCCL's programs, read off msccl-tools: `ir_to_xml` of msccl/language/ir.py (commit 0448b18) writes these
+# attributes and instructions, and experiments_ar/ring_1_8.xml (f7c0d54) is such a program. `emu_round` is Emu's own, an extra.
+FORM = {
+    "algo": {"name", "proto", "nchannels", "nchunksperloop", "ngpus", "coll", "inplace"},
+    "gpu": {"id", "i_chunks", "o_chunks", "s_chunks"},
+    "tb": {"id", "send", "recv", "chan"},
+    "step": {"s", "type", "srcbuf", "srcoff", "dstbuf", "dstoff", "cnt", "depid", "deps", "hasdep"},
+}
+SENDS, RECEIVES = {"s", "rcs", "rrs", "rrcs"}, {"r", "rcs", "rrs", "rrc", "rrcs"}
+
+
+@pytest.mark.parametrize(
+    ("operation", "coll"), [("all_gather", "allgather"), ("all_reduce", "allreduce"), ("all_to_all", "alltoall")]
+)
+def test_programs_have_the_form_of_msccl_tools_and_are_read_again(emu, operation, coll):
+    Path("uneven.csv").write_text(UNEVEN)
+    emu("synthesize", operation, "--topology", "uneven.csv", "--size", "64KiB", "--xml", "own.xml")
+    algo = ElementTree.parse("own.xml").getroot()
+    for element in algo.iter():
+        assert set(element.attrib) - {"emu_round"} == FORM[element.tag]
+    assert (algo.get("coll"), algo.get("ngpus"), [int(gpu.get("id")) for gpu in algo]) == (coll, "4", [0, 1, 2, 3])
+    assert int(algo.get("nchannels")) == 1 + max(int(tb.get("chan")) for tb in algo.iter("tb"))
+    sent, received = Counter(), Counter()
+    for gpu in algo:
+        assert [int(tb.get("id")) for tb in gpu] == list(range(len(gpu)))
+        for way in ("send", "recv"):  # a connection belongs to one threadblock
+            ends = [(tb.get(way), tb.get("chan")) for tb in gpu if tb.get(way) != "-1"]
+            assert len(ends) == len(set(ends))
+        waited = {(step.get("depid"), step.get("deps")) for step in gpu.iter("step")} - {("-1", "-1")}
+        for tb in gpu:
+            assert [int(step.get("s")) for step in tb] == list(range(len(tb)))
+            for step in tb:
+                check_step(gpu, tb, step)
+                assert (step.get("hasdep") == "1") == ((tb.get("id"), step.get("s")) in waited)
+                sent[gpu.get("id"), tb.get("send"), tb.get("chan")] += step.get("type") in SENDS
+                received[tb.get("recv"), gpu.get("id"), tb.get("chan")] += step.get("type") in RECEIVES
+    assert +sent == +received
+    schedule, read = from_xml(Path("own.xml").read_text())
+    assert (read.name, prove(schedule, read).uniform) == (operation, True)
+
+
+def check_step(gpu: ElementTree.Element, tb: ElementTree.Element, step: ElementTree.Element) -> None:
+    """Check that a step is an instruction of MSCCL, that its threadblock has its peers, and that its addresses exist."""
+    kind = step.get("type")
+    assert kind in SENDS | RECEIVES | {"cpy", "re", "nop"}
+    assert kind not in SENDS or tb.get("send") != "-1"
+    assert kind not in RECEIVES or tb.get("recv") != "-1"
+    ours = [*(["src"] if kind in {"s", "cpy", "re"} else []), *(["dst"] if kind in RECEIVES | {"cpy", "re"} - {"rrs"} else [])]
+    for end in ours:
+        assert int(step.get(f"{end}off")) + int(step.get("cnt")) <= int(gpu.get(f"{step.get(f'{end}buf')}_chunks"))
+    if step.get("depid") != "-1":
+        assert int(step.get("deps")) < len(gpu[int(step.get("depid"))])

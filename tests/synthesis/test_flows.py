@@ -18,6 +18,10 @@ from tests.synthesis.graphs import drawn
 SEEDS = range(20)
 
 
+def never() -> None:
+    """Let no time end."""
+
+
 def capacities(seed: int) -> np.ndarray:
     random = np.random.default_rng(seed)
     n = int(random.integers(2, 12))
@@ -91,7 +95,7 @@ def test_links_divided_for_both_ways_reach_the_optimum_of_the_other_program(seed
     topology = drawn(seed)
     n = topology.n_npus
     net = capacity_network(hop_network(topology, tuple(range(n))))
-    found = divide(net, 128, in_a_row=1.0)
+    found = divide(net, 128, 1.0, never)
     assert found is not None
     wanted = tree_optimum(topology, operation("all_reduce", n), tuple(range(n))).s_per_byte
     assert wanted * (1 - 1e-6) <= found.slowness <= wanted * 1.02
@@ -101,4 +105,4 @@ def test_links_divided_for_both_ways_reach_the_optimum_of_the_other_program(seed
 def test_halves_that_are_as_fast_in_a_row_are_not_divided():
     net = capacity_network(hop_network(build_topology("torus:dims=3x3,bandwidth=50GB/s,latency=500ns"), tuple(range(9))))
     every = np.ones(9, np.int64)
-    assert divide(net, 16, float(best_time(net, every) + best_time(net.back(), every)) / 9) is None
+    assert divide(net, 16, float(best_time(net, every) + best_time(net.back(), every)) / 9, never) is None

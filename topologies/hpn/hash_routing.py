@@ -65,7 +65,7 @@ def _radices(plan: HpnPlan) -> tuple[int, int, int, int]:
     """Return how many equal links a message chooses from at a ToR, down from an Agg, up from an Agg, and from a Core."""
     if not plan.tier2:
         return (1, 1, 1, 1)
-    cores = (plan.up, 1 if plan.fixed else plan.share) if plan.tier3 else (1, 1)
+    cores = (plan.up, 1 if plan.fixed else plan.ports_a_pod) if plan.tier3 else (1, 1)
     return (plan.uplinks, plan.parallel * (1 + (plan.joins == "all")), *cores)
 
 
@@ -141,7 +141,7 @@ def _core(plan: HpnPlan, pick: _Pick, at: tuple[I64, I64, I64], leaves: Bool) ->
     if not leaves.any():
         return [], agg
     position = pick(_AGG, plan.up) * plan.aggs + agg
-    across = position if plan.fixed else position // plan.share * plan.share + pick(_CORE, plan.share)
+    across = position if plan.fixed else position // plan.ports_a_pod * plan.ports_a_pod + pick(_CORE, plan.ports_a_pod)
     landing = np.where(leaves, across % plan.aggs, agg)
     first = 3 * plan.npus + plan.tors * plan.uplinks
     up, down = (

@@ -105,8 +105,8 @@ class HpnPlan:
         return 2 * self.sets // self.groups
 
     @cached_property
-    def share(self) -> int:
-        """The number of ports that a Core has for each pod."""
+    def ports_a_pod(self) -> int:
+        """The number of ports that a Core has for each pod: the most that divide the uplinks of a set of Aggs evenly."""
         return max(s for s in range(1, _PORTS // self.sizes[0] + 1) if self.aggs * self.up % s == 0)
 
     @property
@@ -142,7 +142,7 @@ class HpnPlan:
     @property
     def tier3(self) -> int:
         """The number of Cores; 0 if there is a single pod."""
-        return self.groups * self.aggs * self.up // self.share if self.sizes[0] > 1 else 0
+        return self.groups * self.aggs * self.up // self.ports_a_pod if self.sizes[0] > 1 else 0
 
     @property
     def firsts(self) -> tuple[int, int, int, int]:
@@ -209,7 +209,7 @@ def hpn_invariants(plan: HpnPlan) -> Invariants:
     pods = plan.sizes[0]
     ways = 2 * plan.uplinks * (1 if plan.joins != "all" else 2 * plan.parallel)
     far = {"all": ways, "plane": ways, "rail": 2 * ways if plan.sizes[3] > 1 else ways}[plan.joins]
-    cores = plan.up * plan.share if pods > 1 else 1
+    cores = plan.up * plan.ports_a_pod if pods > 1 else 1
     return Invariants(
         2 * sum(plan.cables),
         3,

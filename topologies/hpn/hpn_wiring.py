@@ -16,6 +16,7 @@ from emu.arrays import F64, I64
 from emu.topology.builders.wiring import Cables, fabric
 from emu.topology.catalogue import Build, one_of, planned, whole_number
 from emu.topology.fault_injection.machine_state import detour
+from emu.topology.gang_rule import within_units
 from emu.topology.topology import Box, Drawing, FailedParts, Reaction, Topology, check_link_count, frames
 from emu.units import format_bandwidth, format_time, seconds
 from topologies.hpn.hash_routing import route, spray_of
@@ -114,6 +115,8 @@ def build(plan: HpnPlan) -> Topology:
         assumptions=(*_assumptions(plan), *plan.notes),
         tiers=("GPU to NVSwitch", "NIC to ToR", "ToR to Agg", "Agg to Core")[: 2 + (plan.tier2 > 0) + (plan.tier3 > 0)],
         placer=partial(place, plan),
+        gangs=within_units(plan.sizes[3]),
+        backups=plan.backup > 0,
         draw=partial(draw, plan),
         relays=True if plan.relays else None,
         fault_handler=partial(_repair, plan),
@@ -164,7 +167,7 @@ def _cables(plan: HpnPlan) -> list[Cables]:
         below = np.arange(plan.tier2)[:, None]
         group, which = np.divmod(below, plan.aggs)
         position = np.arange(plan.up) * plan.aggs + which
-        above = (group % plan.groups * plan.aggs * plan.up + position) // plan.share
+        above = (group % plan.groups * plan.aggs * plan.up + position) // plan.ports_a_pod
         kinds.append(Cables("cable Agg to Core", agg + below, core + above, uplink, latency, 3))
     return kinds
 
@@ -217,7 +220,7 @@ def _path_words(plan: HpnPlan) -> tuple[str, ...]:
 def _core(plan: HpnPlan) -> str:
     """Return the sentence of the assumptions on how pods are joined."""
     hashed = "each port forwards to a pod by one port of its own" if plan.fixed else "which hash a message once more"
-    return f"{plan.tier3} Cores with {plan.share} ports for each pod (their number is not published), {hashed}"
+    return f"{plan.tier3} Cores with {plan.ports_a_pod} ports for each pod (their number is not published), {hashed}"
 
 
 _SOURCE = "Qian et al., Alibaba HPN (SIGCOMM 2024), "

@@ -15,6 +15,7 @@ from emu.arrays import I64, Bool, column
 from emu.topology.builders.route_parts import join, link_if
 from emu.topology.builders.wiring import Cables
 from emu.topology.catalogue import Count, Invariants, Latency, topology
+from emu.topology.gang_rule import in_blocks
 from emu.topology.topology import Circuits, Routes, Topology, check_link_count
 from emu.topology.usable_npus import usable_in_blocks
 from emu.units import format_time, seconds
@@ -72,6 +73,7 @@ def binary(nodes: Count, gpus: Count = 4, k: Count = 4, reconfiguration: Latency
         router=partial(_route, plan),
         circuits=Circuits(partial(_needs, plan), reconfiguration),
         usable_counter=partial(usable_in_blocks, plan.name),
+        gangs=in_blocks,
     )
 
 

@@ -51,7 +51,7 @@ def blocked_distance(plan: OcstrxPlan) -> int:
 def fibres(plan: OcstrxPlan) -> I64:
     """Return [F, 2] the two positions on the line that each fibre joins, in use or not.
 
-    These are all fibres of the K-hop ring or line.
+    These are all fibres of the K-hop ring or line: from each position one to each distance of `plan.reach`.
     """
     at, away = (grid.ravel() for grid in np.meshgrid(np.arange(plan.nodes), plan.reach, indexing="ij"))
     there = at + away

@@ -9,8 +9,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from emu.arrays import I64, Bool
+from emu.arrays import I64, Bool, column
 from emu.errors import InputError, must_be
+from emu.topology.gang_rule import within_units
 from emu.topology.usable_npus import usable_in_healthy_units
 from topologies.infinitehbd.ocstrx_bundles import blocked_distance
 from topologies.infinitehbd.ocstrx_plan import OcstrxPlan
@@ -122,6 +123,45 @@ def usable_gpus(plan: OcstrxPlan, group: int, faulty: Bool) -> I64:
     asked = replace(plan, tp=group)
     sound = np.logical_not(faulty.reshape(len(faulty), plan.nodes, plan.gpus).any(axis=2))
     return np.array([group * len(choose_groups(asked, sound[i], constraints=0)) for i in range(len(sound))])
+
+
+def gang_gpus(plan: OcstrxPlan, size: int, group: int, free: Bool) -> I64:
+    """Return the GPUs of a job whose TP groups are rings around all nodes that are busy or faulty; none without room.
+
+    Rings are those of the shortest part of the line that has room for all of them, else those of the longest parts. A job
+    smaller than a node stays within one, and several can share it.
+
+    Args:
+        plan: The sizes.
+        size: The GPUs of the job.
+        group: The GPUs of a TP group.
+        free: [GPUs] the GPUs that work and have no job.
+    """
+    if group < plan.gpus:
+        return within_units(plan.gpus)(size, group, free)
+    asked = replace(plan, tp=-(-group // plan.gpus) * plan.gpus)
+    sound = np.asarray(free.reshape(plan.nodes, plan.gpus).all(axis=1))
+    groups, count = choose_groups(asked, sound, constraints=0), -(-size // group)
+    if len(groups) < count:
+        return column([], np.int64)
+    groups = groups[_closest(asked, sound, groups, count)]
+    gpus = (groups[:, :, None] * plan.gpus + np.arange(plan.gpus)).reshape(count, -1)
+    return column(gpus[:, :group].ravel()[:size], np.int64)
+
+
+def _closest(plan: OcstrxPlan, sound: Bool, groups: I64, count: int) -> I64:
+    """Return the indices of `count` groups: of the shortest part of the line with room, else of the longest parts."""
+    order = deploy(plan)
+    at, part = components(plan, sound[order])
+    of = np.full(plan.nodes, -1)
+    of[order[at]] = part
+    which, size = np.unique(of[groups[:, 0]], return_inverse=True, return_counts=True)[1:]
+    length = size[which.ravel()]
+    room = np.flatnonzero(length >= count)
+    if len(room):
+        first = room[np.argmin(length[room])]
+        return np.flatnonzero(which.ravel() == which.ravel()[first])[:count]
+    return np.argsort(-length, kind="stable")[:count]
 
 
 def _in_order(plan: OcstrxPlan, found: I64) -> I64:

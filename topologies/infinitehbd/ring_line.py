@@ -23,7 +23,7 @@ from emu.units import format_bandwidth, format_time, seconds
 from topologies.infinitehbd.gpu_rings import rings
 from topologies.infinitehbd.ocstrx_bundles import blocked_distance, bundles, fibres
 from topologies.infinitehbd.ocstrx_plan import OCSTRX, TURN, All, Nodes, OcstrxPlan, OcstrxRates, Taper, draw
-from topologies.infinitehbd.orchestration import orchestrate, usable_gpus
+from topologies.infinitehbd.orchestration import gang_gpus, orchestrate, usable_gpus
 
 TIERS = ("copper", "loopback", "fibre", "DCN", "uplink of a ToR")
 
@@ -96,6 +96,7 @@ def build(plan: OcstrxPlan, faulty: tuple[int, ...], job: int, groups: I64 | Non
         _rules(plan, len(faulty), len(groups)),
         router=partial(_route, plan, np.argsort(order), joined),
         placer=partial(healthy_units, order[:joined].reshape(-1, plan.tp)),  # more rings would be another configuration
+        gangs=partial(gang_gpus, plan),
         usable_counter=partial(usable_gpus, plan),  # it lays rings anew around the faults of each state, whatever is lit here
         fault_handler=partial(_repair, plan, lambda nodes: build(plan, tuple(sorted({*faulty, *nodes})), job)),
     )
@@ -107,7 +108,8 @@ _Light = Callable[[Sequence[int]], Topology]  # returns the topology of the ring
 def _repair(plan: OcstrxPlan, light: _Light, whole: Topology, broken: FailedParts, ranks: int, was: FailedParts) -> Reaction:
     """Return the reaction to failed parts: longer fibres bypass a node of the job with a failed GPU (InfiniteHBD 4.2).
 
-    The rings are lit again for that. A link that fails leaves the rings as they are: its two GPUs talk over the DCN.
+    The rings are lit again for that. A link that fails leaves the rings as they are: its two GPUs talk over the DCN. `was` has
+    the parts that had failed before.
     """
     now, before = (_nodes_to_bypass(plan, whole, each, ranks) for each in (broken, was))
     rings, were = (_lit_around(light, whole, passed) for passed in (now, before))

@@ -13,6 +13,7 @@ from emu.errors import must_be
 from emu.topology.catalogue import Build, Count, Dims, Invariants, SettingKind, check_sizes, planned
 from emu.topology.topology import Drawing, Routes, Topology, frames
 from emu.units import format_bandwidth, format_time, seconds
+from topologies.railx.job_grids import gang_on_grid
 from topologies.railx.rail_repair import place, repair_grid, several_jobs
 from topologies.railx.rail_routing import channels, minimal, minimal_dragonfly, nonminimal
 from topologies.railx.rail_wiring import NAME, Hardware, RailGroup, System, check, links_of, shifts, show_groups
@@ -67,6 +68,7 @@ def build_system(variant: str, route: Route, note: str, vcs: int, system: System
         partial(_draw, system),
         symmetry=partial(shifts, system),
         usable_counter=partial(several_jobs, system) if system.hardware.jobs == "several" else None,
+        gangs=partial(gang_on_grid, system),
         fault_handler=partial(repair_grid, system, partial(build_system, variant, route, note, vcs)),
     )
 

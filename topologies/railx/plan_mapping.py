@@ -152,7 +152,7 @@ def _sets(system: System) -> Iterator[tuple[int, list[tuple[RailGroup, int]]]]:
 
 
 def _invariants(mapped: MappedSystem) -> Invariants:
-    """Return the invariants of a mapped system, by the rails that end on each chip."""
+    """Return the invariants of a mapped system, computed from the number of rails that end on each chip."""
     system, m = mapped.system, mapped.system.m
     ends = [np.bincount(rails // system.n, minlength=m) for rails in system.rails]
     edge = (np.arange(m) == 0).astype(np.int64) + (np.arange(m) == m - 1)

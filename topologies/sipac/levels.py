@@ -90,7 +90,7 @@ class Neighbours:
 
 
 def neighbours(levels: Levels) -> Neighbours:
-    """Return all links between neighbours, with the order in which links get spare wavelengths.
+    """Return all links between neighbours, which share a WSS, with the order in which links get spare wavelengths.
 
     The turns in which links get spare wavelengths go round the levels; on a level, the links of one turn join the CUs of a WSS
     in pairs, or for odd r in rings.

@@ -17,6 +17,7 @@ from emu.arrays import I64, Bool, column
 from emu.equivalence import components
 from emu.errors import must_be
 from emu.topology.catalogue import HOP_LATENCY, Bandwidth, Count, Invariants, Latency, SettingKind, topology, whole_number
+from emu.topology.gang_rule import in_blocks
 from emu.topology.placement import without
 from emu.topology.removal import remove_parts
 from emu.topology.topology import Drawing, FailedParts, Reaction, Topology, frames
@@ -224,6 +225,7 @@ def topology_of(configuration: Configuration, light: Light = _AS_PRINTED, before
         tiers=tuple(f"level {level}" for level in reversed(range(levels.L))),
         draw=partial(_draw, levels),
         usable_counter=partial(usable_in_blocks, levels.name),
+        gangs=in_blocks,
     )
 
 

@@ -23,6 +23,7 @@ from emu.arrays import I64, column
 from emu.topology.builders.grid import Dimension, grid
 from emu.topology.builders.wiring import wire
 from emu.topology.catalogue import Build, Dims, Invariants, planned, topology
+from emu.topology.gang_rule import within_units
 from emu.topology.topology import FailedParts, Placer, Reaction, Topology
 from topologies.ub_mesh.mesh_routes.mesh_routing import relays, router
 from topologies.ub_mesh.mesh_routes.mesh_shifts import shifts
@@ -119,6 +120,8 @@ def with_switches(plan: MeshPlan) -> Topology:
         spray=spray,
         symmetry=partial(shifts, plan),
         relays=relays(plan),
+        gangs=within_units(plan.rack),
+        backups=True,
         fault_handler=partial(repair_with_backups, plan),
     )
 
@@ -354,7 +357,7 @@ def pod(dims: Dims = _POD, *, inside: RackSettings, route: Route = BASELINE, lan
     ("", "route=detour", "route=borrow", "planes=8,lanes=2", "planes=1"),
 )
 def superpod(dims: Dims = _SUPERPOD, *, inside: RackSettings, route: Route = BASELINE, lane: Lane) -> MeshPlan:
-    """Join pods by one tier of HRS, x256 from each rack: 8192 NPUs, 9216 LRS, 64 HRS."""
+    """Join pods by one tier of HRS, with 256 lanes from each rack: 8192 NPUs, 9216 LRS, 64 HRS."""
     return check(MeshPlan("ub-mesh:superpod", dims, inside, lane, uplinks=UPLINKS, route=route), 5)
 
 

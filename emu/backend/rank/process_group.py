@@ -278,7 +278,11 @@ class EmuProcessGroup(_ProcessGroup):  # type: ignore[misc]
 
 
 def _check(made: RankRequest) -> None:
-    """Check that the answer of a request can be written and reduced."""
+    """Check that no two elements of a request's result tensors share memory, and that its dtype can be reduced.
+
+    Raises:
+        InputError: One of these does not hold.
+    """
     rank_requests.check_written(made)
     if made.operation in _REDUCES:
         dtype = rank_requests.dtype_name(made.dtype)

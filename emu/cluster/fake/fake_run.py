@@ -81,7 +81,13 @@ def _check(roles: Sequence[int], n_ranks: int) -> None:
 
 
 def _missing_ranks(seen: Sequence[TracedRank], n_ranks: int, roles: Sequence[int]) -> list[int]:
-    """Return the ranks that are still to be traced."""
+    """Return the ranks that are still to be traced.
+
+    Args:
+        seen: The ranks that are traced.
+        n_ranks: The number of ranks.
+        roles: The ranks to trace, as the user names them; (): those that differ by the meshes that the others have made.
+    """
     wanted = set(roles) or ranks_to_trace(dims_of(seen, n_ranks), seen)
     return sorted(wanted - {one.rank for one in seen})
 
@@ -110,7 +116,14 @@ def _trace_ends(see: Callable[[int], TracedRank], here: int, other: int) -> list
 
 @contextmanager
 def _processes(ranks: Sequence[int]) -> Iterator[Callable[..., Iterator[TracedRank]]]:
-    """Yield a `map` function that runs its calls in processes, as many at a time as there are cores."""
+    """Yield a `map` function that runs its calls in forked processes, as many at a time as there are cores.
+
+    Args:
+        ranks: The ranks that the calls trace, one each.
+
+    Raises:
+        RunError: A process has died.
+    """
     sys.stdout.flush()  # a forked process would print it again
     sys.stderr.flush()
     cores = len(os.sched_getaffinity(0))

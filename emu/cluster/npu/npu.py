@@ -61,7 +61,7 @@ class Node(threading.local):
         self.current = 0  # the number of this thread's current NPU
 
     def index(self, device: Any = None) -> int:
-        """Return the device number in a device's name, or the current number if the name has none.
+        """Return the number of a device; that of the current device if none is given, or one without a number.
 
         Raises:
             RunError: another kind of device, or no NPU of this number.

@@ -93,7 +93,10 @@ def _without_kernels(original: Callable[..., Any], name: str) -> Callable[..., A
 
 
 def _sharding_rule(n_outputs: int, n_inputs: int) -> Callable[..., Sequence[Any]]:
-    """Return a DTensor sharding rule for attention: all tensors whole, or all cut along batch or heads."""
+    """Return a DTensor sharding rule for attention: all tensors replicated, or all sharded along batch or heads.
+
+    With a mask, all are replicated.
+    """
     from torch.distributed.tensor import Replicate, Shard
 
     def placements(*args: Any, attn_mask: Any = None, **kwargs: Any) -> Sequence[Any]:

@@ -165,7 +165,12 @@ class Pacer:
             self._next[queue] += 1
 
     def _enter(self, asked: _PartialRequest, members: Sequence[int]) -> None:
-        """Let some members of a request that has begun enter the fabric."""
+        """Let some members of a request that is on the fabric enter it, each at the tick at which it came.
+
+        Args:
+            asked: The request.
+            members: The numbers of the members in the group.
+        """
         assert asked.number is not None
         for member in members:
             late_fs = self._traffic.enter(asked.number, member, asked.came_fs[member])
@@ -252,7 +257,7 @@ class Pacer:
             del self._under_way[request]
 
     def _step_at(self, time_fs: int) -> Callable[[], None]:
-        """Return a function that calls `_step` for a tick, unless an earlier call has planned another tick."""
+        """Return a function that calls `_step` if this tick is still the planned one when it runs, and else does nothing."""
 
         def step() -> None:
             with self._lock:

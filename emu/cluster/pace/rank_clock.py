@@ -1,4 +1,4 @@
-"""The clock that decides when ranks of a process continue after a request, a computation or a sleep, in host time."""
+"""The clock that decides when ranks of a process continue after a request, a computation or a sleep, by this host's clock."""
 
 import math
 import sys
@@ -39,7 +39,8 @@ _SWITCH_S = 2e-4  # of Python's threads: the alarm's waits no longer for one tha
 class _OpenRequest:
     """A request of a rank that has not been answered yet.
 
-    `due_s` is the host time at which its answer is due, if known. `carried` says whether its data have been moved.
+    `asked_s` and `due_s` are by this host's clock: when it was made, and when its answer is due, if known. `carried` says
+    whether its data have been moved.
     """
 
     rank: int
@@ -90,7 +91,7 @@ class RankClock:
         Args:
             rank: The rank.
             work: The request.
-            time_s: The time of this host.
+            time_s: The time, by this host's clock, at which the rank made it.
         """
 
     def arrived(self, arrival: ArrivedRequest, step: int, at_s: float) -> None:
@@ -99,7 +100,7 @@ class RankClock:
         Args:
             arrival: The request with its rank.
             step: The training step of the rank.
-            at_s: The time at which the rank made it.
+            at_s: The time, by this host's clock, at which the rank made it.
         """
 
     def matched(self, agreed: Agreement, arrivals: Sequence[ArrivedRequest]) -> None:
@@ -207,7 +208,7 @@ class PacedClock(RankClock):
         return self._devices.settle(rank, time_s)
 
     def asked(self, rank: int, work: RequestWork, time_s: float) -> None:
-        """Store a request that a rank of this process has made."""
+        """Store a request that a rank of this process has made, until it is answered; `time_s` is by this host's clock."""
         self._held[work.key] = _OpenRequest(rank, time_s, ref(work))
 
     def arrived(self, arrival: ArrivedRequest, step: int, at_s: float) -> None:
@@ -227,7 +228,7 @@ class PacedClock(RankClock):
             self.pacer.matched(agreed, [replace(each, ticket=each.ticket.key) for each in arrivals])
 
     def expected(self, key: object, time_s: float | None) -> None:
-        """Set the host time at which a request will probably be answered; None if it is unknown."""
+        """Set the time, by this host's clock, at which a request will probably be answered; None if it is unknown."""
         held = self._held.get(key)
         if held is None or held.due_s == time_s:  # it has been answered, or told
             return
@@ -237,7 +238,7 @@ class PacedClock(RankClock):
             self.alarm.at(time_s - _EARLY_S, partial(self._answer_or_wake, key))
 
     def due(self, key: object, time_s: float, late_s: float) -> None:
-        """Set the host time at which a request is answered, and by how many seconds that is already late."""
+        """Set the time, by this host's clock, at which a request is answered, and the seconds by which that is already past."""
         held = self._held.get(key)
         if held is not None:
             held.late_s = late_s

@@ -55,7 +55,7 @@ class Event(torch.cpu.Event):
 
 
 class Stream(torch.cpu.Stream):
-    """The replacement of `torch.cpu.Stream`: a stream of the rank that creates it; without effect on other threads."""
+    """The replacement of `torch.cpu.Stream`: a stream of the rank that creates it; without effect in a thread of no rank."""
 
     priority, cuda_stream = 0, 0
     device, device_type, device_index, stream_id = torch.device("cpu"), 0, 0, 0

@@ -61,7 +61,7 @@ class Main:
         return sys.modules["__main__"]
 
     def load(self, state: types.ModuleType) -> None:
-        """Set the module `__main__`."""
+        """Put a module in the place of `__main__` in `sys.modules`."""
         sys.modules["__main__"] = state
 
 

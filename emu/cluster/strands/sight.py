@@ -54,7 +54,7 @@ def processor_time_s(thread: threading.Thread) -> float:
 
 
 def places_in_words(strands: Sequence[Strand]) -> str:
-    """Return a text of the lines of all ranks, such as `ranks 0, 1 at train.py:12; rank 2 at train.py:14`."""
+    """Return a text on the line of the program at which each rank is: `ranks 0, 1 at train.py:12; rank 2 at train.py:14`."""
     found: defaultdict[str, list[int]] = defaultdict(list)
     for strand in strands:
         sight = sight_of(strand.thread)

@@ -36,7 +36,7 @@ class Stores:
         self._all: list[SharedStore] = []  # of which PyTorch may hold the C++ side alone
 
     def open(self, name: str) -> Any:
-        """Return the table with the given name, which all ranks share."""
+        """Return the key-value table with the given name, which all ranks share; the first call makes it."""
         if name not in self._tables:
             self._tables[name] = _HashStore() if self._base is None else native.PrefixStore(name, self._base)
         return self._tables[name]

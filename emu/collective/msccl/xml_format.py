@@ -76,7 +76,10 @@ def _element(tag: str, attributes: dict[str, str | int]) -> ET.Element:
 
 
 def _runs(schedule: Schedule, rows: slice, gpus: list["_Gpu"]) -> Iterator[_Run]:
-    """Yield the runs of each message of a round, by (src, dst, channel)."""
+    """Yield the runs of a round, each for one step of MSCCL.
+
+    A run is the rows of one (src, dst, channel) whose slots lie one after another in the buffers of both GPUs.
+    """
     columns = (schedule.src, schedule.dst, schedule.channel, schedule.reduce, schedule.slot)
     sent = zip(*(c[rows].tolist() for c in columns), strict=True)
     chunks = [_Run(src, dst, c, adds, gpus[src].spot(slot), gpus[dst].spot(slot)) for src, dst, c, adds, slot in sent]

@@ -43,7 +43,10 @@ Needs = Callable[[I64, I64, I64], tuple[I64, I64]]  # (src, dst, channel) of mes
 
 
 class Joins(IntEnum):
-    """The join tasks of each participant of a schedule; a join takes no time and only makes tasks wait for other tasks."""
+    """The choice of the joins that each participant of a lowered schedule has: none, one or two.
+
+    A join is a task that takes no time and only makes tasks wait for other tasks.
+    """
 
     NONE = 0  # no joins: the schedule has the fabric to itself and ends with its last message
     EXITS = 1  # one join says when each participant is done

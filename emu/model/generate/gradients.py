@@ -238,7 +238,11 @@ class ExpertGradients:
                 self._ask(place)
 
     def _ask(self, place: int) -> None:
-        """Request the sum of the gradients of a block of experts over the ranks that have copies of these experts."""
+        """Request the all_reduce of the gradients of a part's experts over the ranks that have copies, if others have any.
+
+        Args:
+            place: The number of the part in the stage.
+        """
         part, elements = self.blocks[place]
         self.tape.compute(gradient_work(part.stack.precision, 4 * elements))  # put together, then divided
         ask = Ask("edp", "all_reduce", elements, part.stack.precision.gradient)

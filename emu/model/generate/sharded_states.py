@@ -102,7 +102,10 @@ class ShardedStates(WholeGradients):
         self._backward(self._group(place))
 
     def leave_backward(self, place: int, pass_: int) -> None:
-        """End the backward of the part with number `place`: free its weights, and scatter its gradients when they are due."""
+        """End the backward of the part with number `place`: free its weights, and after the last one scatter its gradients.
+
+        Do nothing in a pipeline, or if the part is in the root's group.
+        """
         if self._group(place) != ROOT:
             self._leave(self._group(place), pass_)
 

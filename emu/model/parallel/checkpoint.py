@@ -127,7 +127,11 @@ class _Records(pickle.Unpickler):
     """An unpickler that loads only DCP's records of the sizes and offsets of tensors, and refuses everything else."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return a class or function of DCP's records, and refuse any other name, for safe unpickling."""
+        """Return a class or function of the records of PyTorch's Distributed Checkpoint (DCP), for safe unpickling.
+
+        Raises:
+            InputError: It is any other.
+        """
         if name not in _RECORDS.get(module, ()):
             what, mend = "sizes and places, and no code", "take a folder that `emu train` has written"
             raise must_be("--checkpoint", f"the content of {_WHOLE}", what, f"{module}.{name}", mend)

@@ -34,7 +34,7 @@ class ParameterPart(NamedTuple):
 
 
 def parameter_parts(parameters: Iterable[tuple[str, nn.Parameter]]) -> dict[str, ParameterPart]:
-    """Return the block of each parameter that this rank holds, by the name of the parameter."""
+    """Return the range of each parameter that this rank holds, in each dimension, by the name of the parameter."""
     return {name: _part_of(parameter) for name, parameter in parameters}
 
 

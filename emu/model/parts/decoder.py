@@ -37,7 +37,7 @@ class DecoderSizes:
     rope_theta: float
     experts: int
     top_k: int
-    balance: float
+    balance: float  # the coefficient of the loss that balances the experts
 
     @property
     def attention(self) -> Any:

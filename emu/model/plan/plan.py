@@ -61,7 +61,7 @@ def cp_positions(place: int, of: int, seq: int) -> I64:
 
 
 def _rows(wanted: tuple[str, ...], sizes: Mapping[str, int]) -> I64:
-    """Return [groups, members] the groups of some axes."""
+    """Return [groups, members] the ranks of all groups whose members differ on the given axes, taken together, alone."""
     for axis in wanted:
         if axis not in sizes:
             raise unknown("axis of a plan", axis, sizes)

@@ -11,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 
 from emu.arrays import I64
-from emu.collective.algorithm import AUTO, AlgorithmOnDims, Choice, Chooser, Request, algorithm, operation_of
+from emu.collective.algorithm import AUTO, SYNTHESIZED, AlgorithmOnDims, Choice, Chooser, Request, algorithm, operation_of
 from emu.collective.libraries import LIBRARIES, GroupNetwork, LibraryChoice
 from emu.collective.operation import OPERATIONS
 from emu.registry import unknown
@@ -30,8 +30,8 @@ V = TypeVar("V")
 class ChooserOnNpus:
     """A chooser for a job whose ranks are on NPUs: called with a request, it returns the algorithm for its group.
 
-    `name` is `auto`, which times algorithms, or a library whose rules it follows. Requests that `asked` does not name go to
-    `otherwise`.
+    `name` is `auto`, which times algorithms, `synthesized`, which makes schedules, or a library whose rules it follows.
+    Requests that `asked` does not name go to `otherwise`.
     """
 
     topology: Topology
@@ -39,7 +39,7 @@ class ChooserOnNpus:
     asked: frozenset[str] = frozenset(OPERATIONS)  # words OPERATION or AXIS.OPERATION that it chooses for
     otherwise: Chooser | None = None  # chooser of all other requests; None: the default
     npus: I64 | None = None  # [ranks] the NPU of each rank; None: the first NPUs in their order
-    name: str = AUTO  # `auto`: the fastest algorithm, found by timing; or the library whose choice it makes
+    name: str = AUTO  # `auto`: the fastest algorithm, found by timing; `synthesized`; or the library whose choice it makes
 
     def __call__(self, request: Request) -> AlgorithmOnDims | None:
         """Return the algorithm for a request; None if the default algorithm serves it.
@@ -50,8 +50,9 @@ class ChooserOnNpus:
             return self.otherwise(request) if self.otherwise else None
         npus, dtype = npu_order(self.topology) if self.npus is None else self.npus, timed_as(request.dtype, self.dtype)
         request = request._replace(ranks=tuple(npus[list(request.ranks)].tolist()), dtype=dtype, axis="")
-        if self.name == AUTO:
-            return _fastest_algorithm(self.topology, request, edition())
+        if self.name in (AUTO, SYNTHESIZED):
+            find = _fastest_algorithm if self.name == AUTO else _made_algorithm
+            return find(self.topology, request, edition())
         size = request.elements * item_bytes_of(request.dtype)
         found = library_choice(self.name, self.topology, request.ranks, request.operation, size)
         return found.served if found else None
@@ -93,11 +94,24 @@ def _fastest_algorithm(topology: Topology, request: Request, edition: int) -> Al
     return fastest(Site.of(topology, npus), wanted).served
 
 
-def is_automatic(chooser: Chooser | None, request: Request | None = None) -> bool:
-    """Return whether timing chooses the algorithm of a request; without a request, whether it may choose for any request."""
+@lru_cache(maxsize=2**12)
+def _made_algorithm(topology: Topology, request: Request, edition: int) -> AlgorithmOnDims | None:
+    """Return the algorithm that is synthesised for a request whose ranks are numbers of NPUs; None if none is made for it."""
+    from emu.study.choice.synthesis_choice import made_algorithm  # here, as other choices start without it
+
+    site = Site.of(topology, canonical_group(topology, request.ranks))
+    item = item_bytes_of(request.dtype)
+    return made_algorithm(site, Requirement(request.operation, request.root, request.elements, item))
+
+
+def is_automatic(chooser: Chooser | None, request: Request | None = None, name: str = AUTO) -> bool:
+    """Return whether timing chooses the algorithm of a request; without a request, whether it may choose for any request.
+
+    With the name of another chooser, such as `synthesized`, the result says whether that one chooses.
+    """
     while isinstance(chooser, ChooserOnNpus):
         if request is None or chooser.chooses_for(request):
-            if chooser.name == AUTO:
+            if chooser.name == name:
                 return True
             if request is not None:
                 return False
@@ -111,7 +125,7 @@ def choice_on(
     """Return the choice of algorithms that words such as `all_reduce=direct` or `dp.all_gather=auto` describe.
 
     The word `auto` alone is for all operations that no other word names. The name of a library may stand in place of `auto`;
-    then the algorithm is chosen by the rules of the library.
+    then the algorithm is chosen by the rules of the library. So may `synthesized`: then a schedule is made for each request.
 
     Args:
         topology: The topology on which `auto` times algorithms, and which a library sees.
@@ -130,6 +144,10 @@ def choice_on(
     for operation in map(operation_of, sorted(chosen)):
         if operation not in OPERATIONS:
             raise unknown("operation", operation, OPERATIONS)
+    if SYNTHESIZED in chosen.values():
+        from emu.study.choice.synthesis_choice import check_made  # here, as other choices start without it
+
+        check_made(asked for asked, name in chosen.items() if name == SYNTHESIZED)
     named = Choice.parse(tuple(word for asked, word in last.items() if asked not in chosen))
     own = {**named.by_operation, **{asked: AUTO for asked in sorted(chosen) if asked != operation_of(asked)}}
     whole = [word for word in words if word in known][-1:]

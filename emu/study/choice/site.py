@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I32, I64, column
-from emu.collective.algorithm import ALGORITHMS, AUTO, Algorithm, AlgorithmOnDims, compact_schedule
+from emu.collective.algorithm import ALGORITHMS, AUTO, SYNTHESIZED, Algorithm, AlgorithmOnDims, compact_schedule
 from emu.collective.libraries import LIBRARIES
 from emu.collective.schedule import RowsError
 from emu.collective.shape import Grid, PartialGrid
@@ -154,8 +154,8 @@ class Site:
 
 
 def choosers() -> tuple[str, ...]:
-    """Return the values that may replace an algorithm's name: `auto` and the names of libraries."""
-    return AUTO, *(name for name, _ in LIBRARIES)
+    """Return the values that may replace an algorithm's name: `auto`, `synthesized` and the names of libraries."""
+    return AUTO, SYNTHESIZED, *(name for name, _ in LIBRARIES)
 
 
 def item_bytes_of(dtype: str) -> int:

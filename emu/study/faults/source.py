@@ -243,6 +243,7 @@ class Faults(NamedTuple):
     states: MachineStates
     per_day: float | None  # that begin, as `FaultLog.faults_per_day`; None: they have no times
     notes: tuple[str, ...]  # where they come from, a sentence each
+    log: FaultLog | None = None  # of the nodes; None: the states have no times
 
 
 def independent_faults(npus: int, npus_per_node: int, rate: float, draws: int, seed: int) -> Faults:
@@ -351,7 +352,7 @@ def _with_notes(log: FaultLog, notes: tuple[str, ...]) -> Faults:
     """Return the faults of a log with notes; a note says if the states are sampled."""
     states = states_of_log(log)
     sampled = f"the machine is looked at at {MOST_STATES} even moments, as it changes more often"
-    return Faults(states, log.faults_per_day, (*notes, *([sampled] if states.sampled else [])))
+    return Faults(states, log.faults_per_day, (*notes, *([sampled] if states.sampled else [])), log)
 
 
 def _nodes(npus: int, npus_per_node: int) -> int:

@@ -304,7 +304,10 @@ class _Course:
             self._settle()
 
     def _settle(self) -> None:
-        """Set the state that follows from the present throughput of the machine."""
+        """Set the state that follows from the throughput that the machine gives the job at present.
+
+        A job that runs waits when it is 0. A job that is down starts when it is above 0, and is down again when it is 0.
+        """
         if self.state in (RUNS, SAVES) and not self.share:
             self.state, self.since_s, self.no_way = WAITS, self.now_s, False
         if self.state == WAITS:
@@ -315,7 +318,11 @@ class _Course:
             self.state, self.wake_s = DOWN, inf
 
     def _wait(self) -> None:
-        """Let the job wait, and set the time at which it runs again or ends."""
+        """Let the job wait until its messages go on, and set the time at which it runs again or ends.
+
+        It runs again once they have a way; if they had none, its senders first wait for their next try. It ends after the last
+        try, or at once if there is no way and its software does not try again.
+        """
         self.no_way = self.no_way or bool(self.why)
         if self.why and not self.recourse.resends:
             self._end(self.why)
@@ -340,7 +347,7 @@ class _Course:
             self._run()
 
     def _run(self) -> None:
-        """Let the job run again, after a checkpoint, a halt or a start."""
+        """Let the job run again, after a checkpoint, a wait or a start."""
         if self.state == SAVES:
             self.saved_s = self.done_s
         if self.state != WAITS:

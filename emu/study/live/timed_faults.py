@@ -38,7 +38,7 @@ def laid(steps: TraceLayout, stack: Stack, found: MachineState, speed: F64) -> R
 
 
 def ends_fs(trace: Trace, replayed: ReplayGraph, end_fs: I64) -> I64:
-    """Return the tick at which each step has ended on all ranks; the last tick of the clock if it has not ended."""
+    """Return the tick at which each step has ended on all ranks; `MAX_TICKS` if it has not ended."""
     return np.maximum.accumulate(step_ends(trace, replayed, end_fs).max(axis=0))
 
 

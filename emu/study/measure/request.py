@@ -139,7 +139,7 @@ def place_bench(topology: Topology, request: BenchRequest) -> PlacedBench:
     if request.dims and ranks_of(request.dims) != op.n_ranks:
         raise must_be("bench", "--dims", f"a grid of the {op.n_ranks} ranks", show_shape(request.dims))
     site = _site(topology, request, op.n_ranks)
-    if request.algorithm not in (*choosers(), SYNTHESIZED):
+    if request.algorithm not in choosers():
         _check_fits(request, op.n_ranks, site)
     _check_values(request, op, item)
     return PlacedBench(request, op, site, item)

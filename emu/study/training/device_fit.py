@@ -108,7 +108,7 @@ class StepNearDevice:
         return sum(share * self.computed_s(device, role) for role, share in enumerate(self.on_path) if share > 0)
 
     def computed_s(self, device: Device, role: int) -> float:
-        """Return the seconds that the ranks of a role (its number) compute with a device."""
+        """Return the seconds of all computations of a rank with a device, added up; `role` is the number of its role."""
         over = replace(self.under(device), npus=self.npus)
         alone, held = (
             float(over.seconds(events, "float32", contended=contended) @ times) if len(times) else 0.0

@@ -23,7 +23,7 @@ from emu.study.training.axes import axes_named, check_axes, operations_by_axis
 from emu.study.training.composed.representatives import Axis, Representatives, representatives_of_plan
 from emu.study.training.composed.requests_by_place import PlaceRequests, requests_by_place
 from emu.study.training.composed.step_on_fabric import StepOnFabric
-from emu.study.training.step.choices import choice_for, choice_of, is_noted, words_of
+from emu.study.training.step.choices import choice_for, choice_of, is_noted, is_synthesized, words_of
 from emu.study.training.step.rate import with_work, work_of
 from emu.study.training.step.step import TimedTrace, time_trace
 from emu.study.training.step_choice.algorithm_search import AlgorithmSearch, TimingEffort
@@ -177,7 +177,9 @@ def _algorithm_search(trace: Trace, choice: Choice, topology: Topology, device: 
 
 
 def _chooser_of_run(trace: Trace) -> Chooser | None:
-    """Return the chooser that served a recorded run; None if the trace does not name it."""
+    """Return the chooser that served a recorded run; None if the trace does not name it, or names synthesised schedules."""
+    if not is_noted(trace) or is_synthesized(trace):
+        return None
     with suppress(InputError):
-        return choice_of(trace).algorithm_for if is_noted(trace) else None
+        return choice_of(trace).algorithm_for
     return None

@@ -113,7 +113,7 @@ def read_latency(value: object, where: str) -> int:
 
 
 def read_count(value: object, name: str, where: str) -> int:
-    """Return a whole number of 1 or more, from a number or a text.
+    """Return a whole number of 1 or more, from a number or from a text of digits.
 
     Raises:
         InputError: The value is something else.
@@ -152,8 +152,8 @@ def read_dims(value: object, where: str) -> tuple[int, ...]:
     return tuple(read_count(size, "each of dims", where) for size in sizes)
 
 
-def read_switch(value: object, name: str, where: str) -> bool:
-    """Return true or false, from a truth value or a text.
+def read_bool(value: object, name: str, where: str) -> bool:
+    """Return a setting that is true or false, from a truth value or from the text `true` or `false`.
 
     Raises:
         InputError: The value is something else.
@@ -187,7 +187,7 @@ def read_routing(given: Mapping[str, Any], where: str) -> RoutingSettings:
     found = RoutingSettings(
         read_dims(given["dims"], where) if "dims" in given else (),
         read_word(given.get("routes", "shortest"), "routes", _ROUTES, where) == "by-dimension",
-        read_switch(given["npus_relay"], "npus_relay", where) if "npus_relay" in given else None,
+        read_bool(given["npus_relay"], "npus_relay", where) if "npus_relay" in given else None,
     )
     if found.by_dimension and not found.dims:
         raise InputError(f"{where}: routes by dimension need dims; give the sizes of the NPU numbering, such as 3x4")

@@ -24,7 +24,7 @@ _ADD = ("all_reduce", "reduce_scatter", "reduce")  # collectives whose ranks add
 
 
 def beside(events: Events) -> Bool:
-    """Return [E] whether each event lies between a collective of the rank that adds and the wait for it.
+    """Return [E] whether each event lies between the request for a collective that adds and the wait for it.
 
     Collectives that only copy do not count, because they take few cores, or none.
     """

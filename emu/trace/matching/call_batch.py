@@ -84,7 +84,10 @@ def _levels(met: MatchedCalls, when: I64) -> I64:
 
 
 def _members(table: CallTable, calls: Sequence[MatchedCalls]) -> tuple[I64, I64, I64]:
-    """Return the rank and the row of each member, call after call, and [M + 1] where the members of each call begin."""
+    """Return the rank of each member and the event of its role that is its request, call after call.
+
+    The third array, [M + 1], says where the members of each call begin.
+    """
     size = np.array([met.rows.shape[1] for met in calls])[table.kind]
     first = np.concatenate(([0], np.cumsum(size)))
     ranks, rows = np.empty(first[-1], np.int64), np.empty(first[-1], np.int64)

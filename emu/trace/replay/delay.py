@@ -152,7 +152,7 @@ class Entries(NamedTuple):
         return Entries(event, number[waiting[known]], pred[known])
 
     def entry_times(self, timeline: Timeline) -> I64:
-        """Return [Q] the time from which each member could enter."""
+        """Return [Q] the tick from which the member of each entry could enter its call."""
         came = np.zeros(len(self.event), np.int64)
         np.maximum.at(came, self.number, timeline.end_fs[self.pred])
         return came

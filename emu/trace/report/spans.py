@@ -46,6 +46,6 @@ def merged(start: I64, end: I64, gap: int = 0) -> Spans:
 
 
 def covered(*several: Spans, gap: int = 0) -> Spans:
-    """Return the union of several sets of spans; `gap` is as in `merged`."""
+    """Return the union of several sets of spans; spans that are at most `gap` ticks apart become one."""
     spans = joined(*several)
     return merged(*spans.take(np.argsort(spans.start, kind="stable")), gap)

@@ -20,9 +20,9 @@ from launch.show.row_file import ENDINGS
 _IMPORTED = "emu.imported"
 _ALGORITHM_HELP = (
     "The algorithm of an operation, or of an operation on one axis (dp.all_gather=ring); repeat it for others. `auto` takes "
-    "the fastest for each request, by its group and size, on each --topology. `nccl` takes what NCCL would take. An operation "
-    "that is not named is served by `auto`, or by the library of --stack. Data of a run are moved by the choice on the first "
-    "--topology."
+    "the fastest for each request, by its group and size, on each --topology. `nccl` takes what NCCL would take. `synthesized` "
+    "makes a schedule for each request, as `emu synthesize` does. An operation that is not named is served by `auto`, or by "
+    "the library of --stack. Data of a run are moved by the choice on the first --topology."
 )
 _CALLS = (
     "launch=TIME is added to each collective and message, alpha=TIME to each message, adding=TIME to each message to or from a "
@@ -70,13 +70,21 @@ _html_option = click.option(
     type=OutputFile(),
     help="Write the report with charts and tables to this HTML file. It needs no network to be read.",
 )
-topology_option = click.option(
-    "--topology",
-    multiple=True,
-    required=True,
-    metavar="NAME[:VARIANT][:key=value,...]|FILE",
-    help="The network: a name from `emu list topologies`, or a .toml, .csv or .graphml file. Repeat it to compare several.",
-)
+
+
+def _topology_option(more: str = "") -> Callable[[F], F]:
+    """Return the option of a topology, with more help on how many a command takes."""
+    return click.option(
+        "--topology",
+        multiple=True,
+        required=True,
+        metavar="NAME[:VARIANT][:key=value,...]|FILE",
+        help=f"The network: a name from `emu list topologies`, or a .toml, .csv or .graphml file.{more}",
+    )
+
+
+topology_option = _topology_option(" Repeat it to compare several.")
+_one_topology_option = _topology_option()
 model_option = click.option(
     "--model",
     required=True,
@@ -94,7 +102,8 @@ _replay_device_option = click.option(
     help="The device: a name from `emu list devices`, or a FILE.toml such as `emu calibrate` writes. "
     "[default: h100; kernels of a profile last as measured]",
 )
-algorithm_option = click.option("--algorithm", multiple=True, metavar="auto|nccl|[AXIS.]OPERATION=NAME", help=_ALGORITHM_HELP)
+_ALGORITHMS = "auto|nccl|synthesized|[AXIS.]OPERATION=NAME"
+algorithm_option = click.option("--algorithm", multiple=True, metavar=_ALGORITHMS, help=_ALGORITHM_HELP)
 stack_option = click.option("--stack", default="", metavar="software=megatron,...", help=_STACK_HELP)  # of a generated step
 overheads_option = click.option(  # of a step that ran
     "--stack", default="", metavar="launch=TIME,...", help=f"The times of the software: {_CALLS}."
@@ -199,6 +208,7 @@ row_options = options(_html_option, json_option, _out_option)  # of a command wh
 answer_options = options(import_option, row_options)
 timing_options = options(topology_option, device_option, dtype_option, algorithm_option, overheads_option)  # of a trace
 replay_options = options(topology_option, _replay_device_option, dtype_option, algorithm_option, overheads_option)
+shown_options = options(_one_topology_option, _replay_device_option, dtype_option, algorithm_option, overheads_option)
 
 
 def step_options(

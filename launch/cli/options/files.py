@@ -131,7 +131,7 @@ def remember_input(flag: str, path: Path) -> None:
 
 @contextmanager
 def may_fail() -> Iterator[None]:
-    """Continue after a write error inside the context; the command reports it at its end."""
+    """Go on after the context if a write error ends it; the command reports the error at its end."""
     try:
         yield
     except WriteError as error:

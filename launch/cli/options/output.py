@@ -18,7 +18,7 @@ _SAVED_BY = {"png": "picture"}  # the ending of the name of the method, where it
 R = TypeVar("R", bound=Result[Any])
 
 # Options that save the answer, where the question takes none of that name.
-FILES = ("png", "html", "docs", "xml", "trace", "timeline")
+FILES = ("png", "html", "docs", "xml", "npz", "trace", "timeline")
 
 
 def ask_and_save(question: Callable[..., Result[Any]], options: dict[str, Any], **more: Any) -> int:

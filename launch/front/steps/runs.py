@@ -169,10 +169,10 @@ def run(
 
 
 def _timed(layout: TraceLayout, packets: PacketFabric | None, *, fake: bool) -> TimedTrace:
-    """Return the timed trace of a run; only where no rank runs may it be composed.
+    """Return the timed trace of a run; only with fake ranks may its step be composed.
 
     Raises:
-        InputError: packets are given for a step that is composed; or as `time_trace` and `by_packets`.
+        InputError: Packets are given for a step that is composed, or `time_trace` or `by_packets` refuses the trace.
     """
     most = TimingEffort().most_events
     if packets is None:

@@ -146,7 +146,7 @@ def _points_timer(request: PlanRequest, kept: ResultCache, local: JobPool, pool:
 
 
 def _best_plan(request: PlanRequest, kept: ResultCache, pool: JobPool, point: SweepPoint) -> PlanRow:
-    """Return the fastest plan at a point of a sweep, and keep it."""
+    """Search the plans at a point of a sweep, store the fastest in the cache, and return it."""
     asked, name = _search_at(request, point)
     found = find_plans(asked, [point.topology], point.device, kept, pool=pool, progress=progress_bar).rows[0]
     kept.write(name, asdict(found))

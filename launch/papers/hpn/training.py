@@ -45,12 +45,12 @@ _HOW = f"--device {DEVICE} --stack {STACK} --algorithm {' --algorithm '.join(ALG
 
 
 def _plan_text(model: str, plan: Plan, batch: str) -> str:
-    """Return a text on a training job: its model, its plan and the source of its batch.
+    """Return a text on a training job: its model, its plan, its global batch, and where the size of the batch comes from.
 
     Args:
         model: The model.
         plan: The plan.
-        batch: The source of its batch, in words.
+        batch: The source of the size of the batch, in words.
     """
     return f"{model} by {spell(plan)}, {plan.global_batch} sequences of {SEQ} tokens: {batch}"
 

@@ -40,7 +40,7 @@ def _waste_by_tp(system: str) -> dict[int, float]:
 
 
 def _percents(by_tp: Mapping[int, float]) -> str:
-    """Return the waste for each TP as text, in per cent."""
+    """Return the waste for each TP, a share of all NPUs, as a text in per cent such as `TP-8 1.20 %`."""
     return ", ".join(f"TP-{tp} {100 * wasted:.2f} %" for tp, wasted in by_tp.items())
 
 
@@ -50,7 +50,7 @@ def _waste_texts(systems: Iterable[str]) -> tuple[str, ...]:
 
 
 def _lowest(paper: Any, target: Target) -> Answer:
-    """Return whether InfiniteHBD wastes less than other architectures, and as little as an ideal switch."""
+    """Return whether InfiniteHBD wastes less than other architectures, and as little as an ideal switch, to 0.1 % of NPUs."""
     best, ideal = _waste_by_tp(BEST), _waste_by_tp(IDEAL)
     others = [_waste_by_tp(system) for system in SYSTEMS if system not in (IDEAL, BEST, FEWER)]
     lowest = all(best[tp] < other[tp] for other in others for tp in other) and all(
@@ -171,7 +171,11 @@ def _waits(paper: Any, target: Target) -> Answer:
 
 
 def _waits_text(of: Mapping[float, Mapping[str, float]]) -> str:
-    """Return the waits for three job sizes as text; systems on which the job never waits are left out."""
+    """Return a text on the share of time in which jobs of three sizes wait; a system on which a job never waits is left out.
+
+    Args:
+        of: The waits of each system as shares of the time, by the size of the job as a share of all GPUs.
+    """
     told = []
     for scale in (0.85, 0.875, 0.90):
         waits = ", ".join(f"{system} {100 * share:.1f} %" for system, share in of[scale].items() if share)

@@ -143,7 +143,7 @@ def assumptions() -> tuple[str, ...]:
 
 
 def fits(step: PlanRow) -> bool:
-    """Return whether a step fits the memory of the paper's GPU."""
+    """Return whether the step of a plan fits the memory of the GPU of the InfiniteHBD paper."""
     return step.peak_memory_bytes <= device().memory_bytes
 
 

@@ -110,7 +110,7 @@ def crossing(way: str, job: float, faults: float, draws: int = _FEW, size: int =
 
 
 def _others_text(job: float, faults: float) -> str:
-    """Return a text on the traffic of the placements that the paper does not propose.
+    """Return a text on the traffic that leaves a ToR, in per cent, with each placement that the paper does not propose.
 
     Args:
         job: The share of GPUs that the job takes.

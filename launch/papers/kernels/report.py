@@ -170,9 +170,9 @@ def most_of(group: tuple[str, str, str], products: Sequence[PublishedProduct]) -
 
 
 def bare(device: str) -> Device:
-    """Return a device whose products reach its whole peak, so that a clock that is set later is all that slows them.
+    """Return a device whose products reach its whole peak, so that a clock frequency that is set later is all that slows them.
 
-    Kernels reach the share `HBM` of the memory's bandwidth, and nothing is added for spread or contention.
+    Kernels reach the share `HBM` of the memory's bandwidth. Nothing is added for the spread between NPUs or for contention.
     """
     return replace(DEVICES[device], gemm_share=1.0, fp8_share={}, clock=1.0, spread=0.0, contention=0.0, hbm_efficiency=HBM)
 

@@ -123,7 +123,7 @@ class RunSummary:
 
 
 def ask(run: Run, where: str) -> RunRequest:
-    """Return the estimate that is requested for a run.
+    """Return the request for an estimate of a measured run.
 
     Raises:
         InputError: No estimate can be made of the run; the message names its line.

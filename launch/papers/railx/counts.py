@@ -41,7 +41,12 @@ def optical_switches(word: str) -> float:
 
 
 def rails(word: str, m: int) -> float:
-    """Return the number of rails of a node along X; 0 if nodes have different numbers."""
+    """Return the number of rails along X of a node of m x m chips; 0 if nodes have different numbers.
+
+    Args:
+        word: The name of the topology, with its settings.
+        m: The number of chips along the edge of a node.
+    """
     links = build_once(word).links
     out = set(np.bincount(links.src[links.dimension == 1] // m**2).tolist())
     return float(out.pop() / 2) if len(out) == 1 else 0.0
@@ -162,7 +167,14 @@ def _grids() -> Answer:
 
 
 def largest_job_nodes(side: int, faults: np.ndarray) -> int:
-    """Return the number of nodes of the largest job on a square grid with faulty nodes."""
+    """Return the number of nodes of the largest job on a square grid with faulty nodes.
+
+    A job takes the nodes where some rows cross some columns, and none of these nodes may be faulty.
+
+    Args:
+        side: The number of rows, and of columns.
+        faults: [any, 2] the row and the column of each faulty node.
+    """
     kept = largest_grid(side, side, faults)
     return len(kept[0]) * len(kept[1])
 

@@ -268,10 +268,12 @@ def _split_time(first: int, ports: int, loads: Pair, beside: Pair) -> float:
 def split_ports(ports: int, loads: Pair, beside: Pair = (0.0, 0.0)) -> int:
     """Return the number of ports for the first of two uses in the fastest split, by trying all splits.
 
+    One use comes after the other, so that the time of a split is the sum of their times.
+
     Args:
         ports: The number of ports.
         loads: The load of each use; its time is the load over its ports.
-        beside: The least time of each use, because other work takes so long.
+        beside: The least time of each use: that of other work which runs at the same time.
     """
     return min(range(1, ports), key=lambda first: _split_time(first, ports, loads, beside))
 

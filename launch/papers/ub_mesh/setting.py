@@ -28,7 +28,7 @@ NPUS, _BOARD, _TOKENS, _BATCHES, _EP = 8192, 8, 8192, 13, 8
 _K, _M = 2**10, 2**20
 SHORT, LONG = (8 * _K, 32 * _K), (64 * _K, _M)  # tokens of a sequence in both ranges of figure 17b
 DEVICE, STACK = "ascend-910b-like", "software=megatron"
-_LONGEST = 2**24  # tokens that any model takes; table 5 has no limit
+_LONGEST = 2**24  # tokens of a sequence that any model takes; table 5 has no limit
 
 
 MODELS: Mapping[str, str] = {  # models of table 5
@@ -152,6 +152,6 @@ class UBMeshSteps(PaperSteps):
 
 @cache
 def model_of(name: str) -> Model:
-    """Return a model of table 5, without a limit on tokens."""
+    """Return a model of table 5, which takes sequences of any length."""
     path = HERE / MODELS[name]
     return replace(find_model(str(path) if path.suffix == ".toml" else MODELS[name]), max_seq=_LONGEST)

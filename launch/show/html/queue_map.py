@@ -66,7 +66,10 @@ def moments(found: FabricRun) -> tuple[I64, Bool]:
 
 
 def mark_of_links(found: FabricRun) -> I64:
-    """Return [L] the end of a cable that is the port of each link: 2 * cable, + 1 at the node with the higher number."""
+    """Return [L] the mark of the port of each link, in a run by packets: the end of its cable at the node that sends.
+
+    The mark is 2 * cable at the node with the lower number, and 2 * cable + 1 at the other node.
+    """
     links = found.topology.links
     return np.asarray(2 * cable_of_links(links) + (links.src > links.dst))
 

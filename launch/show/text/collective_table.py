@@ -19,7 +19,7 @@ from emu.units import format_size, format_time
 from launch.show.text.packet_lines import beside_fluid, check_lines, waits_of_packets
 from launch.show.text.table import Column, column_table, merged_assumption_lines, spread_lines, table
 
-_MEANS = {
+BOUND_MEANINGS = {
     CUT: "the bytes that a set of nodes must send to the other nodes, over the links out of the set; the slowest of all sets",
     TRIED: "the bytes that some ranks must send to the others; the slowest of single ranks, groups and halves is taken",
     MESSAGES: "n ranks, or groups of ranks, need at least 2(n - 1) messages to add up and spread a byte",
@@ -48,7 +48,7 @@ def bounds_text(rows: Sequence[BenchRow]) -> str:
     """
     kinds = sorted({row.bound for row in rows if row.bound})
     told = [_OF_BOUND] if kinds else []
-    told += [f"  {kind}: {_MEANS[kind]}" for kind in kinds]
+    told += [f"  {kind}: {BOUND_MEANINGS[kind]}" for kind in kinds]
     left_out = list(dict.fromkeys(each for row in rows for each in row.bounds_left_out))
     if left_out:
         told.append(f"  not computed, because they take long (add --bounds all): {', '.join(left_out)}")
@@ -192,7 +192,7 @@ def _passed_over(rows: Sequence[BenchRow]) -> list[str]:
 
 
 def bench_text(row: BenchRow | UntimedRow) -> str:
-    """Return a row of a bench as a short text: its algorithm, its size and its time."""
+    """Return a row of a bench as a short text: its algorithm, its size, its topology, and its time or `not timed`."""
     time = format_time(row.time_s) if isinstance(row, BenchRow) else "not timed"
     return f"{row.built}, {format_size(row.size_bytes)} on {row.topology}: {time}"
 

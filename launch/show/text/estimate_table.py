@@ -74,7 +74,7 @@ def searched_text(planned: PlanTable) -> str:
 
 
 def unsearched(planned: PlanTable) -> list[Fact]:
-    """Return facts on the settings that were not searched, and on candidates that were not decided."""
+    """Return facts on the settings that were not searched, and on candidates that were neither timed nor ruled out."""
     undecided = None if planned.ended == PROVED else _undecided_text(planned)
     return [Fact("not searched", "; ".join(planned.not_searched)), Fact("not decided", undecided)]
 

@@ -190,7 +190,7 @@ class NetworkCost:
     """The cost of a network and, if requested, of a step on it, at the lowest prices."""
 
     cost: Cost
-    energy_dollars: float | None  # None: energy was not asked for
+    energy_dollars: float | None  # of all years that were asked for; None: energy was not asked for
     owned: OwnershipCost | None = None  # None: a step was not asked for
     step: "StepEstimate | None" = None
     high: "NetworkCost | None" = None  # the same at the highest prices; None: there is one price for each part

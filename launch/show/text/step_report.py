@@ -112,7 +112,7 @@ def facts_of(step: Step) -> list[Fact]:
 
 
 def loss_facts(trained: "TrainingResult") -> list[Fact]:
-    """Return the last loss of a training run, and the error of its gradients."""
+    """Return the last loss of a training run, and the largest difference of its gradients from those of one process."""
     last, error, one = trained.loss[-1], f"{trained.gradient_error:.1e}", f"one process: {trained.reference_loss[-1]:.6f}"
     of_gradients = KeyFigure("gradient_error", "gradient error", error, trained.gradient_error, "against one process")
     return [
@@ -186,7 +186,7 @@ def _memory_text(step: Step) -> str:
 
 
 def _links(step: Step) -> str:
-    """Return the busiest links in words."""
+    """Return a text on the busiest links, each with the share of the time in which it is busy."""
     return ", ".join(f"{link.src} to {link.dst} {_percent(link.busy)}" for link in step.busiest_links) or "none"
 
 

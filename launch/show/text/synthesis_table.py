@@ -2,10 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 
+from emu.bound.limit import CROSSED, LATENCY, PATHS, TRIED
 from emu.bound.trees import ALL_CUTS, HALVES, PROGRAM
 from emu.study.synthesis_row import SynthesisRow
+from emu.synthesis.exchange.exchange_families import GRID_LANES, GRID_STREAMS, PATH_LANES, PATH_STREAMS, QUICKEST
 from emu.synthesis.variants import BOTH_WAYS, GRID, LANES, MATCHED, STREAMS
 from emu.units import format_size, format_time
+from launch.show.text.collective_table import BOUND_MEANINGS
 from launch.show.text.table import Column, column_table, merged_assumption_lines
 
 _ORDERS = {
@@ -14,11 +17,17 @@ _ORDERS = {
     LANES: "packed trees; every link of a rank carries one message after another",
     BOTH_WAYS: "streams of trees to the roots and of trees from them at the same time; a linear program divides the links",
     STREAMS: "packed trees; each hop of each tree is a queue of its own, and shares links with others",
+    QUICKEST: "every block takes its quickest path, all at the same time",
+    PATH_LANES: "parts of blocks on the paths of a linear program; every link of a rank carries one message after another",
+    PATH_STREAMS: "parts of blocks on the paths of a linear program; each hop of each part is a queue of its own",
+    GRID_LANES: "as paths in lanes, for rank 0; every rank sends what translations of the grid make of it",
+    GRID_STREAMS: "as paths in streams, for rank 0; every rank sends what translations of the grid make of it",
 }
 _BOUNDS = {
     ALL_CUTS: "the bytes that a set of nodes must send to the other nodes, over the links out of it; the slowest of all sets",
     PROGRAM: "links are divided among trees to the roots and trees from them by a linear program",
     HALVES: "the best trees of a reduce_scatter, then those of an all_gather; the program is too large",
+    **{by: BOUND_MEANINGS[by] for by in (TRIED, CROSSED, PATHS, LATENCY)},
 }
 
 
@@ -51,10 +60,10 @@ def synthesis_report(rows: Sequence[SynthesisRow]) -> str:
 
 def _notes(rows: Sequence[SynthesisRow]) -> Iterator[str]:
     """Yield the lines below the table."""
-    yield "Every schedule is proved. trees: of all roots; pieces: of a tree's part of a block, one after another. Orders:"
+    yield "Every schedule is proved. trees: of all roots, or paths of parts; pieces: of each part, one after another. Orders:"
     yield from (f"  {order}: {_ORDERS[order]}" for order in _ORDERS if order in {row.order for row in rows})
-    yield "of_tree_bound: what the best trees take, divided by the time. The best trees are given by:"
+    yield "of_tree_bound: what the best trees take, or the bound of an all_to_all, divided by the time. It is given by:"
     yield from (f"  {kind}: {_BOUNDS[kind]}" for kind in _BOUNDS if kind in {row.tree_bound for row in rows})
-    yield from (f"cut short on {row.topology}: the best of {row.tried} schedules so far" for row in rows if row.cut_short)
+    yield from (f"cut short on {row.topology}: best so far, of {row.tried} schedules" for row in rows if row.cut_short)
     if any(row.assumptions for row in rows):
         yield from ("", *merged_assumption_lines([(row.topology, row.assumptions) for row in rows]))

@@ -177,5 +177,5 @@ def _diameter(facts: Summary) -> str:
 
 
 def _count_text(count: int) -> str:
-    """Return a count as digits, rounded if it is very large."""
+    """Return a count as digits, or rounded to three of them from 2**53 on."""
     return str(count) if count < 2**53 else f"{count:.3g}"

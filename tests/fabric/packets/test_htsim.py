@@ -38,6 +38,8 @@ NEAR = {
     "b-perm64-2to1-s1__uec__1": (0.10, 0.04, 0.25),
     "a-incast7__uec__1": (0.01, 0.04, 0.20),
     "b-victim-up__uec+ecmp__1": (0.02, 0.05, 0.25),
+    "a-incast7__roce+dcqcn__1": (0.02, 0.05, 0.25),
+    "b-victim-big__roce+rr+gbn__1": (0.05, 0.10, 0.35),
 }
 
 

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from emu.errors import InputError, RunError
 from emu.fabric.engine.packets.packet_arrays import grow, lay_out
+from emu.fabric.engine.packets.packet_delivery import EARLY, NEXT, place_number
 from emu.fabric.engine.packets.packet_layout import N_DISORDERED, N_DONE, NOW
-from emu.fabric.engine.packets.packet_loop import DONE, FULL, advance_packets, is_next
+from emu.fabric.engine.packets.packet_loop import DONE, FULL, advance_packets
 from emu.fabric.engine.packets.packet_network import NETWORKS, PacketNetwork
 from emu.fabric.engine.packets.packet_run import PacketRun, run_packets, ways_of
 from emu.fabric.engine.packets.packet_tasks import begin_tasks
@@ -226,7 +227,8 @@ def test_a_packet_is_in_order_when_all_before_it_are_there() -> None:
     graph = messages(TREE, [(0, 4, 6 * 4096)])
     engine = lay_out(graph, TREE, network, 0, ways_of(graph, TREE, network))
     came = [2, 0, 1, 5, 4, 3]
-    assert [bool(is_next(engine, 0, number)) for number in came] == [False, True, True, False, False, True]
+    places = [EARLY, NEXT, NEXT, EARLY, EARLY, NEXT]
+    assert [place_number(engine, 0, number) for number in came] == places
     assert engine.tasks["n_come"][0] == 6
     assert engine.scalars[N_DISORDERED] == 3
     assert not engine.came.any()

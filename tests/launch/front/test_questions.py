@@ -21,9 +21,10 @@ QUESTIONS: dict[str, Callable[..., Any]] = {
         name: getattr(emu, name)
         for name in (
             *("verify", "bench", "synthesize", "train", "run", "replay", "estimate"),
-            *("plan", "design", "outage", "faults", "cost", "compare", "calibrate"),
+            *("plan", "design", "jobs", "outage", "faults", "cost", "compare", "calibrate"),
         )
     },
+    "queue": emu.queue,
     **{f"repro {source}": emu.repro for source in REPRO},
     **{f"show {what}": getattr(emu, f"show_{what}") for what in ("topology", "collective", "timeline")},
     "show fabric-run": emu.show_fabric_run,
@@ -121,6 +122,7 @@ ASKED = [
     ("bench", ("all_reduce",), {"topology": SWITCH, "size": "1KiB", "algorithm": "ring", "timing_only": True}),
     ("estimate", (), STEP),
     ("faults", (), {"topology": "nvl:72", "tp": 32}),
+    ("queue", (), {"topology": "nvl:72", "mix": "acme", "jobs": 5, "days": 1.0, "faultless": True}),
     ("cost", (), {"topology": "nvl:72", "prices": "infinitehbd"}),
     ("show topology", (SWITCH,), {}),
     ("show collective", ("all_reduce", "ring"), {"ranks": 4}),

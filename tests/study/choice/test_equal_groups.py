@@ -8,7 +8,7 @@ import pytest
 from emu.collective.algorithm import AUTO, Request
 from emu.study.choice.chooser import choice_on
 from emu.study.choice.fastest import fastest
-from emu.study.choice.site import canonical_group, canonical_npus
+from emu.study.choice.site import _shifts_of, canonical_group, canonical_npus
 from emu.topology.catalogue import build_topology
 
 POD = build_topology("ub-mesh:pod:dims=2x2x4x4")
@@ -39,6 +39,12 @@ def test_groups_that_are_shifts_of_one_another_are_one(line, size, stride, kinds
     found = {canonical_group(topology, group) for group in groups(topology.n_npus, size, stride)}
     assert len(found) == kinds
     assert groups(topology.n_npus, size, stride)[0] in found
+
+
+def test_an_orbit_that_begins_after_another_has_two_members_is_moved_to_its_own_start():
+    """The mirror image of pairs: {0, 1} and {2, 3}."""
+    to_orbit_start = _shifts_of([np.array([1, 0, 3, 2])])
+    assert to_orbit_start(np.array([3, 0])).tolist() == [2, 1]
 
 
 def test_groups_of_another_form_stay_apart():

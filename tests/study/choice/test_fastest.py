@@ -77,6 +77,14 @@ def test_what_is_chosen_is_what_timing_all_chooses(line: str, name: str) -> None
                 assert fastest(site, wanted).served.algorithm == best, (npus, elements)
 
 
+def test_two_ranks_are_bound_by_the_bytes_of_a_claim_too():
+    """Each of two ranks sends half of what both get, on a port of 1 GB/s."""
+    [ring] = (found for _, found in ALGORITHMS if (found.operation, found.name) == ("all_gather", "ring"))
+    topology, elements = build_topology("full-mesh:n=2,bandwidth=1GB/s,latency=0s"), 10**6
+    least_fs = claimed_bytes_fs(ring, 2, topology, (0, 1), elements, 4)
+    assert least_fs == pytest.approx(elements * 4 / 2 / 1e9 * 1e15, rel=0.01)
+
+
 @by_turns(1)
 def test_no_bound_is_beyond_the_time(line: str, name: str) -> None:
     topology = build_topology(line)

@@ -117,3 +117,15 @@ def test_capitals_in_the_ending_of_a_name(tmp_path):
         file.rename(file.with_name(file.name.upper()))
     assert read_foreign(tmp_path).n_ranks == 2
     assert read_foreign(tmp_path / "RANK0.JSON", fill_ranks=True).n_ranks == 2
+
+
+def test_an_older_profile_without_the_type_of_a_buffer_is_refused_by_its_rank(tmp_path):
+    events = [
+        step(1, 0, 900),
+        *kernel("ncclKernel_AllReduce_RING_LL_Sum_bf16", 12, 20, 10, 1, 20),
+        span("user_annotation", "nccl:all_reduce", 10, 5, HOST, **{"Input Dims": [[25, 4]]}),
+    ]
+    for rank in range(2):
+        write(tmp_path, f"rank{rank}.json", profile_of(rank, events))
+    with pytest.raises(InputError, match=r"rank0.json.*unknown dtype"):
+        read_foreign(tmp_path)

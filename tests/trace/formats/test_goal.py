@@ -1,5 +1,6 @@
 """GOAL schedules in text and in binary become sends, receives and computations, and a step that is timed on a fabric."""
 
+import os
 import struct
 
 import numpy as np
@@ -8,7 +9,8 @@ import pytest
 import emu
 from emu.errors import InputError
 from emu.files import MOST_TEXT_BYTES
-from emu.trace.formats.goal.goal_trace import goal_ops
+from emu.trace.formats.goal.goal_binary import COOKIE
+from emu.trace.formats.goal.goal_trace import goal_ops, is_goal
 from emu.trace.formats.reading import reading_of
 from emu.trace.formats.trace_formats import read_foreign
 from emu.trace.trace import Kind
@@ -344,3 +346,12 @@ def test_numbers_below_0_are_refused_as_what_they_mean(read, line, told):
 def test_a_schedule_may_be_larger_than_other_texts(read):
     """Nothing that follows the last rank of a binary file is looked at."""
     assert len(read(PING_BINARY + bytes(MOST_TEXT_BYTES), "x.bin").events[0]) == 2
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    """The bytes in the pipe begin as a binary schedule does."""
+    os.mkfifo(tmp_path / "pipe")
+    pipe = os.open(tmp_path / "pipe", os.O_RDWR | os.O_NONBLOCK)
+    os.write(pipe, COOKIE)
+    assert not is_goal(tmp_path / "pipe")
+    os.close(pipe)

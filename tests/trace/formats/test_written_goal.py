@@ -13,10 +13,11 @@ from emu.fabric.run import run_graph
 from emu.topology.builders.wiring import star
 from emu.topology.catalogue import build_topology
 from emu.trace.device.device import measured_device
-from emu.trace.formats.goal.goal_ops import Op
+from emu.trace.formats.goal.goal_ops import GoalOps, Op
 from emu.trace.formats.goal.goal_text import goal_text, parse_text
 from emu.trace.formats.goal.goal_trace import read_goal
 from emu.trace.formats.goal.lowered_trace import lowered, write_goal
+from emu.trace.formats.goal.meeting_points import bypass
 from emu.trace.replay.replay import TraceLayout
 from emu.trace.trace import Group
 from tests.trace.laid import DEVICE, star_of, trace_of
@@ -74,6 +75,31 @@ def test_what_is_read_back_takes_the_time_of_the_schedule(words, tmp_path, algor
     read = again(layout, tmp_path / "x.goal")
     assert end_fs(read) == end_fs(layout)
     assert read.trace.events[0].name.count("send") > 0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_only_joins_of_several_waits_on_both_sides_stay(seed):
+    """Operations wait for the same operations, over any number of joins, without those that were left out."""
+    rng = np.random.default_rng(seed)
+    n = 14
+    pairs = {(later, int(before)) for later in range(1, n) for before in rng.integers(0, later, rng.integers(0, 4))}
+    waiting, waited = np.array(sorted(pairs)).T
+    zeros = np.zeros(n, np.int64)
+    ops = GoalOps(np.array([0, n]), zeros, np.arange(n), *[zeros] * 5, waiting, waited, np.zeros(len(waiting), np.bool_))
+    joins = rng.random(n) < 0.6
+    left = bypass(ops, joins)
+    assert reached(left, joins[left.size], left.size) == reached(ops, joins, np.arange(n))
+    for ends in (left.waiting, left.waited):
+        assert (np.bincount(ends, minlength=len(left.size))[joins[left.size]] > 1).all()
+
+
+def reached(ops, joins, names):
+    """Return the pairs of names of operations that are no joins of which one waits for the other, over joins alone."""
+    waits = np.zeros((len(names), len(names)), np.bool_)
+    waits[ops.waiting, ops.waited] = True
+    for join in np.flatnonzero(joins):
+        waits |= np.outer(waits[:, join], waits[join])
+    return {(int(names[a]), int(names[b])) for a, b in np.argwhere(waits) if not joins[a] and not joins[b]}
 
 
 def test_computations_run_beside_messages_and_wait_for_them(words, tmp_path):

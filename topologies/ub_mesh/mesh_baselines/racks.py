@@ -127,7 +127,7 @@ def _route(dims: tuple[int, ...], src: I64, dst: I64, key: I64) -> Routes:
 
 
 def _shifts(dims: tuple[int, ...]) -> list[I64]:
-    """Return symmetries [nodes]: racks one further round, boards with the rows of spines, NPUs of a board with the columns."""
+    """Return symmetries [nodes]: shifts by one of racks, of boards with rows of spines, of NPUs on boards with columns."""
     racks, boards, places = dims
     shapes = dims, (racks, LEAVES), (LEAVES, boards, places), (racks, boards, _CPU)
     rolled = ((0, 0, None, 0), (1, None, 1, 1), (2, None, 2, None))  # axes of NPUs, leaves, spines and LRS

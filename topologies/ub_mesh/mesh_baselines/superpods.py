@@ -183,7 +183,10 @@ def _rack_stages(dims: tuple[int, ...], laid: _CablePlan, ends: tuple[_Digits, _
 
 
 def _shifts(dims: tuple[int, ...], laid: _CablePlan) -> list[I64]:
-    """Return symmetries [nodes]: pods, columns, rows, boards, NPUs of a board, each one further round."""
+    """Return symmetries [nodes], one for each dimension of more than one.
+
+    They shift pods, columns, rows, boards, or the NPUs of a board by one; the last one takes the place of the first.
+    """
     racks = dims[:3]
     shapes = dims, (*racks, (laid.hrs - laid.lrs) // prod(racks)), racks, (1,)  # NPUs, LRS, HRS, the node above pods
     axes = {0: (0, 0, 0, None), 1: (1, 1, 1, None), 2: (2, 2, 2, None), 3: (3, None, None, None), 4: (4, 3, None, None)}

@@ -42,7 +42,12 @@ def _shift(plan: MeshPlan, axis: int) -> I64:
 
 
 def _nodes_by_kind(plan: MeshPlan, *shapes: tuple[int, ...]) -> list[I64]:
-    """Return the numbers of all nodes by kind, each kind as an array over its dimensions."""
+    """Return the numbers of all nodes, one array for each kind of nodes.
+
+    Args:
+        plan: The plan.
+        *shapes: The shape of each array, of all kinds from the NPUs on.
+    """
     ends = np.cumsum([prod(shape) for shape in shapes])[:-1]
     kinds = zip(np.split(np.arange(plan.nodes), ends), shapes, strict=True)
     return [part.reshape(shape) for part, shape in kinds]

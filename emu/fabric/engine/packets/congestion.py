@@ -1,4 +1,4 @@
-"""Congestion control at the sender, with a window of bytes: by marks and delays (NSCC) or by marks alone (DCTCP).
+"""Congestion control at the sender, with a window of bytes: by marks and delays (NSCC), by marks (DCTCP) or by losses (CUBIC).
 
 NSCC as htsim has it (ultraethernet/uet-htsim, commit 40ccb05, uec.cpp): an acknowledgement without a mark lets the window grow,
 fast while there is no delay, in proportion to what the delay is below its target, or slowly above it; a mark with a delay above
@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.compiled.function import Numbers, compiled
+from emu.fabric.engine.packets.rate_control import Pacing
 
-FREE_FLOW, NSCC, DCTCP, WINDOW = range(4)  # kinds of congestion control
+FREE_FLOW, NSCC, DCTCP, WINDOW, DCQCN, CUBIC = range(6)  # kinds of congestion control; DCQCN is in `rate_control`
 FLOW = np.dtype(
     [
         ("window", "f8"),
@@ -31,6 +32,7 @@ FLOW = np.dtype(
         ("lost_one", "i8"),
         ("to_ignore", "i8"),  # bytes that were in flight when it shrank to what arrived
         ("ignored", "i8"),
+        ("largest", "f8"),  # window
     ],
     align=True,
 )
@@ -61,10 +63,12 @@ class Control(NamedTuple):
 class Senders(NamedTuple):
     """The congestion windows of all senders, and the settings of their congestion control."""
 
-    flows: FLOWS  # [V]; one where there is no congestion control
+    flows: FLOWS  # [V]; one where senders have no window
     control: Control
+    pacing: Pacing
 
 
+KEPT, ADDED = 0.7, 9 / 17  # CUBIC: share of a window after a loss; packets a round trip in its Reno-friendly region (RFC 9438)
 SHRINK, SMOOTH, CHANGE_AFTER, LOOK_SHARE, LOOKS = 0.8, 0.0125, 8, 8, 4.0
 FAST_BELOW_FS = 10**9
 
@@ -187,6 +191,9 @@ def acked_bytes(s: Senders, v: int, acked: int, trip: int, is_marked: bool, now:
     elif c.kind == DCTCP:
         w.window += -acked / 3 if is_marked else acked * c.unit / w.window
         w.window = max(w.window, float(c.least))
+    elif c.kind == CUBIC:
+        w.ignored += acked
+        w.window = min(w.window + ADDED * acked * c.unit / w.window, w.largest)
 
 
 @compiled
@@ -203,9 +210,18 @@ def lost_bytes(s: Senders, v: int, lost: int, now: int) -> None:
             bound_window(s, v)
     elif c.kind == DCTCP:
         w.window = max(w.window - lost, float(c.least))
+    elif c.kind == CUBIC and w.ignored >= w.to_ignore:  # once for all that was on its way
+        w.window = max(KEPT * w.window, float(c.least))
+        w.to_ignore, w.ignored = w.in_flight, 0
+
+
+@compiled
+def has_windows(s: Senders) -> bool:
+    """Return whether senders have windows."""
+    return bool(s.control.kind not in (FREE_FLOW, DCQCN))
 
 
 @compiled
 def may_send(s: Senders, v: int, n_bytes: int) -> bool:
-    """Return whether the window of flow `v` has room for `n_bytes` more bytes."""
-    return bool(s.control.kind == FREE_FLOW or s.flows[v].window >= s.flows[v].in_flight + n_bytes)
+    """Return whether the window of flow `v` has room for `n_bytes` more bytes; without windows there always is."""
+    return bool(not has_windows(s) or s.flows[v].window >= s.flows[v].in_flight + n_bytes)

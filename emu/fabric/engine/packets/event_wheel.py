@@ -46,6 +46,12 @@ def event_place(e: PacketEngine, kind: int, what: int) -> int:
 
 
 @compiled
+def horizon(e: PacketEngine) -> int:
+    """Return the ticks for which an event may lie ahead: half of the time that the wheel has room for."""
+    return int((len(e.wheel_first) >> 1) << e.scalars[SHIFT])
+
+
+@compiled
 def add_event(e: PacketEngine, time: int, kind: int, what: int) -> None:
     """Add an event to the wheel, after all events of the same time."""
     place, b = event_place(e, kind, what), (time >> e.scalars[SHIFT]) & (len(e.wheel_first) - 1)
@@ -143,6 +149,9 @@ def draw_number(e: PacketEngine, n: int) -> int:
 
 @compiled
 def kick(e: PacketEngine, link: int) -> None:
-    """Add a link to the list of links whose ports are to be tried once the events of this tick are done."""
+    """Add a link to the list of links whose ports try to send once the events of this tick are done.
+
+    A link that is in the list already is added once more.
+    """
     e.kicked[e.scalars[KICKS]] = link
     e.scalars[KICKS] += 1

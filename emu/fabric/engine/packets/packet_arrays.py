@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from emu.arrays import I32, I64, column
 from emu.errors import must_be
-from emu.fabric.engine.packets.congestion import DCTCP, FLOW, FREE_FLOW, NSCC, WINDOW, Control, Senders
 from emu.fabric.engine.packets.packet_layout import (
     ADAPTIVE,
     CREDITS,
@@ -41,6 +40,7 @@ from emu.fabric.engine.packets.packet_layout import (
     Rules,
 )
 from emu.fabric.engine.packets.packet_network import ONE_PATH, PacketNetwork
+from emu.fabric.engine.packets.sender_arrays import control_of, largest_window, latencies, senders_of
 from emu.fabric.engine.packets.ways import Ways
 from emu.fabric.engine.solver.event_loop import successors
 from emu.fabric.engine.state_layout import TASK, align_records, columns
@@ -48,21 +48,18 @@ from emu.fabric.graph import Graph, TaskError
 from emu.topology.topology import Topology
 from emu.units import MAX_TICKS, TICKS_PER_S
 
-_LOSSLESS = {"none": LOSSY, "pause": PAUSES, "credits": CREDITS, "trim": LOSSY}
-_CONGESTION = {"none": FREE_FLOW, "nscc": NSCC, "dctcp": DCTCP, "window": WINDOW}
+_LOSSLESS = {"none": LOSSY, "pause": PAUSES, "credits": CREDITS, "trim": LOSSY, "drop": LOSSY}
 _CHOICE = {"hash": HASH, "in-turn": IN_TURN, "random": RANDOM, "adaptive": ADAPTIVE, "least-loaded": LEAST}
-_REFERENCE_FS = 12 * 10**9  # round trip and link of which NSCC's constants are: 12 us, 100 Gb/s
-_REFERENCE_BYTES = 150_000
-_TARGET = 0.75  # delay in round trips
 _ROOM = 1024  # packets and events at first; doubled when they are too few
 _SAMPLES = 2**21  # numbers
 LOGGED_PAUSES = 2**14  # pauses in the log
 _FIRST_SAMPLE_FS = 10**8  # 100 ns; doubled when there is no room for more
 
 
-def _rules(network: PacketNetwork, n_lanes: int, round_trip_bytes: float) -> Rules:
+def _rules(graph: Graph, network: PacketNetwork, n_lanes: int, round_trip_bytes: float) -> Rules:
     """Return the settings of a network in the form that the compiled code needs."""
     return Rules(
+        **_loss_rules(network),
         n_lanes=n_lanes,
         payload=network.unit_bytes,
         wire=network.wire_bytes(network.unit_bytes),
@@ -71,17 +68,41 @@ def _rules(network: PacketNetwork, n_lanes: int, round_trip_bytes: float) -> Rul
         cuts_through=int(network.forwarding == "cut-through"),
         switch=network.switch_fs,
         packets_per_ack=network.packets_per_ack,
-        trims=int(network.lossless == "trim"),
+        queues_all=int(network.host_queue == "fifo"),
+        burst=1 + int(largest_window(network, round_trip_bytes)) // network.unit_bytes if network.host_queue == "fifo" else 0,
+        sleepers=_sleepers(graph, network),
         controls_first=int(network.controls_first),
         acks_in_order=int(network.acks == "in-order"),
         ack=network.ack_bytes,
-        lossless=_LOSSLESS[network.lossless],
         queue=int(network.queue_round_trips * round_trip_bytes) if network.queue_round_trips else network.queue_bytes,
-        pause_above=network.pause_above_bytes,
-        resume_below=network.resume_below_bytes,
         choice=_CHOICE[network.route],
         steps=column(network.adaptive_steps_bytes, np.int64),
     )
+
+
+def _loss_rules(network: PacketNetwork) -> dict[str, int]:
+    """Return the rules on full queues and on what is sent again, by name."""
+    return {
+        "lossless": _LOSSLESS[network.lossless],
+        "trims": int(network.lossless == "trim"),
+        "drops": int(network.lossless == "drop"),
+        "has_timers": int(_has_timers(network)),
+        "goes_back": int(network.recovery == "go-back-n"),
+        "timeout": network.timeout_fs,
+        "reorder": network.reorder_packets,
+        "pause_above": network.pause_above_bytes,
+        "resume_below": network.resume_below_bytes,
+    }
+
+
+def _has_timers(network: PacketNetwork) -> bool:
+    """Return whether packets may be lost, so that senders must send again after a time."""
+    return network.lossless == "drop" or network.recovery == "go-back-n"
+
+
+def _sleepers(graph: Graph, network: PacketNetwork) -> int:
+    """Return the number of senders that may have an event that wakes them, at most."""
+    return graph.n_tasks * ((network.congestion == "dcqcn") + _has_timers(network))
 
 
 def lay_out(graph: Graph, topology: Topology, network: PacketNetwork, seed: int, ways: Ways) -> PacketEngine:
@@ -91,7 +112,7 @@ def lay_out(graph: Graph, topology: Topology, network: PacketNetwork, seed: int,
         InputError: Packets are trimmed, and a queue has no room for one; or a message takes less than its links do.
     """
     control = control_of(graph, topology, network)
-    rules = _rules(network, ways.n_lanes, control.period * control.bytes_per_fs)
+    rules = _rules(graph, network, ways.n_lanes, control.period * control.bytes_per_fs)
     if len(graph.hop_link):
         _check_trimming(rules)
     return PacketEngine(
@@ -101,7 +122,7 @@ def lay_out(graph: Graph, topology: Topology, network: PacketNetwork, seed: int,
         tasks=_tasks(graph, ways, has_acks=network.acks != "none"),
         graph=columns(graph),
         rules=rules,
-        senders=Senders(_flows(control, graph.n_tasks), control),
+        senders=senders_of(control, graph.n_tasks, network),
         ways=ways._replace(step=ways.step.copy()),  # messages that choose paths write them here
         extra=_extra(graph, topology),
         **_choices(topology, ways),
@@ -110,7 +131,7 @@ def lay_out(graph: Graph, topology: Topology, network: PacketNetwork, seed: int,
         **_windows(graph, network),
         **_entries(graph, ways),
         **_starts(graph.n_tasks),
-        **_wheel(graph.n_links),
+        **_wheel(graph.n_links, 2 * rules.sleepers),
         **_logs(graph.n_links * ways.n_lanes),
         scalars=_registers(seed, graph, topology, network),
     )
@@ -174,9 +195,9 @@ def n_buckets(n_links: int) -> int:
     return int(max(1024, 1 << (8 * n_links - 1).bit_length()))
 
 
-def _wheel(n_links: int) -> dict[str, Any]:
-    """Return the wheel of events, empty, with about four buckets for each event of a link."""
-    buckets, n_events = n_buckets(n_links), 2 * n_links + _ROOM
+def _wheel(n_links: int, sleepers: int) -> dict[str, Any]:
+    """Return the wheel of events, empty, with about four buckets for each event of a link, and room for events of senders."""
+    buckets, n_events = n_buckets(n_links), 2 * n_links + _ROOM + sleepers
     return {
         "event_time": np.zeros(n_events, np.int64),
         "event_what": np.zeros(n_events, np.int64),
@@ -206,55 +227,11 @@ def _logs(n_queues: int) -> dict[str, Any]:
     return {"samples": np.zeros(n_queues * n_samples, np.int32), "pause_log": np.zeros(4 * LOGGED_PAUSES, np.int64)}
 
 
-def control_of(graph: Graph, topology: Topology, network: PacketNetwork) -> Control:
-    """Return the settings of congestion control for the longest unloaded round trip of any message of a graph.
-
-    Source: `initNsccParams` of htsim's uec.cpp (ultraethernet/uet-htsim, commit 40ccb05).
-    """
-    messages = np.diff(graph.hop_start) > 0
-    first = graph.hop_link[graph.hop_start[:-1][messages]]
-    fastest_Bps = float(graph.capacity_Bps[first].max(initial=1.0))
-    hops, latency = np.diff(graph.hop_start)[messages], _latencies(graph, topology)[messages]
-    both_ways = network.wire_bytes(network.payload_bytes) + network.ack_bytes
-    trips = 2 * latency + hops * (both_ways * TICKS_PER_S / fastest_Bps)
-    trip, per_fs = float(trips.max(initial=1.0)), fastest_Bps / TICKS_PER_S
-    scale, target = trip * per_fs / _REFERENCE_BYTES, _TARGET * trip
-    return Control(
-        kind=_CONGESTION[network.congestion],
-        unit=network.unit_bytes,
-        least=network.unit_bytes,
-        bytes_per_fs=per_fs,
-        most_trips=network.window_round_trips,
-        target=target,
-        period=int(trip),
-        proportional=4 * network.unit_bytes * scale * (target / _REFERENCE_FS) / target,
-        slow=5 * network.unit_bytes * scale,
-        constant=0.15 * network.unit_bytes * scale,
-        fast=0.25 * scale,
-        mark_from=int(network.mark_from_round_trips * trip * per_fs) if network.mark_to_round_trips else MAX_TICKS,
-        mark_to=int(network.mark_to_round_trips * trip * per_fs) if network.mark_to_round_trips else MAX_TICKS,
-    )
-
-
-def _flows(control: Control, n_tasks: int) -> NDArray[np.void]:
-    """Return [V] the congestion window of each task's sender, at its largest; one record if there is no congestion control."""
-    flows = align_records(1 if control.kind == FREE_FLOW else n_tasks, FLOW)
-    flows["round_trip"] = control.period
-    flows["window"] = max(control.most_trips * control.period * control.bytes_per_fs, control.least)
-    return flows
-
-
-def _latencies(graph: Graph, topology: Topology) -> I64:
-    """Return [V] the sum of the latencies of the links that each message crosses, in ticks."""
-    passed = np.concatenate(([0], np.cumsum(topology.links.latency_fs[graph.hop_link])))
-    return np.asarray(passed[graph.hop_start[1:]] - passed[graph.hop_start[:-1]])
-
-
 def _registers(seed: int, graph: Graph, topology: Topology, network: PacketNetwork) -> I64:
     """Return the scalars of the engine, such as its counts, before its first event."""
     scalars = np.zeros(N_SCALARS, np.int64)
     scalars[FREE], scalars[N_FREE], scalars[TOO_LATE] = 0, _ROOM, NONE
-    scalars[FREE_EVENT], scalars[N_FREE_EVENTS] = 2 * graph.n_links, _ROOM
+    scalars[FREE_EVENT], scalars[N_FREE_EVENTS] = 2 * graph.n_links, _ROOM + 2 * _sleepers(graph, network)
     scalars[SHIFT] = _shift(graph, topology, network, n_buckets(graph.n_links))
     scalars[SEED] = np.random.default_rng(seed).integers(1, MAX_TICKS)
     scalars[SAMPLE_FS], scalars[NEXT_SAMPLE] = _FIRST_SAMPLE_FS, _FIRST_SAMPLE_FS
@@ -304,7 +281,7 @@ def _extra(graph: Graph, topology: Topology) -> I64:
     Raises:
         InputError: A message takes less time than the latencies of its links.
     """
-    extra = graph.alpha_fs - _latencies(graph, topology)
+    extra = graph.alpha_fs - latencies(graph, topology)
     if (extra < 0).any():
         raise TaskError("packets", "{} takes less than the latencies of its links", int(np.argmax(extra < 0)))
     return column(extra, np.int64)

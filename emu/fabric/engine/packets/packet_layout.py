@@ -17,8 +17,9 @@ from emu.fabric.engine.state_layout import Columns
 
 NONE = -1
 MARKED, ASKS = 1, 2  # flags of packets: a queue was long; the sender can send no more before an acknowledgement
-DATA, ACK, TRIMMED, NACK = range(4)  # kinds of packets; of one that is trimmed only the header is left
-SENT, CAME, PAUSE, RESUME, CREDIT, PASS = range(6)  # kinds of events: a link, a link, a queue, a queue, a credit, a packet
+DATA, ACK, TRIMMED, NACK, NOTICE = range(5)  # kinds of packets; of one that is trimmed only the header is left
+SENT, CAME, PAUSE, RESUME, CREDIT, PASS = range(6)  # kinds of events: a link, a link, a frame, a queue, a credit, a packet
+WAKE, TIMER = 6, 7  # further kinds: a task whose next packet is due; a task that may have waited too long
 WAITING, READY, SENDING, OVER = range(4)  # how far a task is
 HASH, IN_TURN, RANDOM, ADAPTIVE, LEAST = range(5)  # how a packet chooses between links; LEAST: its message did
 LOSSY, PAUSES, CREDITS = range(3)  # what keeps a queue from overflowing
@@ -37,8 +38,9 @@ NOW, EVENTS, STARTS, FREE, N_FREE, KICKS, FREE_EVENT, SEED, TOO_LATE, N_DONE = r
     N_TRIMMED,
     N_FREE_EVENTS,
     SHIFT,
+    N_RESENT,
     N_SCALARS,
-) = range(10, 23)
+) = range(10, 24)
 KINDS = 8
 
 PACKET = np.dtype(
@@ -91,7 +93,7 @@ QUEUE = np.dtype(
         ("most", "i8"),  # bytes that were in the queue at any time since the last sample
         ("paused_since", "i8"),
         ("paused_for", "i8"),
-        ("blocker", "i4"),  # the queue that the packet went to for which the last pause was asked
+        ("blocker", "i4"),  # the queue that the packet went to for which the last pause that came was asked
     ],
     align=True,
 )
@@ -112,7 +114,11 @@ SENT_TASK = np.dtype(  # of two cache lines the first is what each packet reads 
         ("left", "i8"),
         ("end", "i8"),
         ("next", "i8"),  # with the same start, or in the queue of releases
-        ("unused", "i8", 4),
+        ("lost", "i8"),  # bytes that were dropped and that the sender does not know of
+        ("lost_number", "i4"),  # the number of the last packet of these
+        ("is_nacked", "i4"),  # whether the receiver has asked for all from the next packet on
+        ("heard", "i8"),  # when it last sent a packet, or one came in order
+        ("hops", "i8"),  # packet hops of all messages when its sender last waited too long
     ],
     align=True,
 )
@@ -148,6 +154,14 @@ class Rules(NamedTuple):
     switch: int  # ticks that a node takes to pass a packet on
     packets_per_ack: int  # 0: no acknowledgements
     trims: int  # whether a packet that finds a queue full loses its payload, and the sender is told
+    drops: int  # whether it is lost
+    has_timers: int  # whether senders send again after a time
+    goes_back: int  # whether all is sent again from the first packet that is missing
+    timeout: int  # ticks after which a sender that hears nothing takes packets for lost
+    reorder: int  # packets: how far ahead one may come
+    queues_all: int  # whether a host queues all that the windows of its messages allow
+    burst: int  # packets that a host queues at one time, at most
+    sleepers: int  # senders that may have an event that wakes them, at most
     controls_first: int  # whether acknowledgements go before others in every node
     acks_in_order: int  # whether a packet that comes before its turn has no acknowledgement
     ack: int  # bytes

@@ -10,13 +10,15 @@ from emu.errors import must_be
 from emu.registry import check_known_settings
 from emu.units import TICKS_PER_NS, format_size
 
-Lossless = Literal["none", "pause", "credits", "trim"]
+Lossless = Literal["none", "pause", "credits", "trim", "drop"]
 Route = Literal["hash", "in-turn", "random", "adaptive", "least-loaded"]
 ONE_PATH = ("hash", "least-loaded")  # routes by which all packets of a message take one path
 Forwarding = Literal["store", "cut-through"]
 Acks = Literal["none", "in-order", "any"]
+Recovery = Literal["selective", "go-back-n"]
+HostQueue = Literal["turns", "fifo"]
 MOST_BYTES, MOST_LANES = 2**31 - 1, 64  # of a packet or cell; of a link
-Congestion = Literal["none", "nscc", "dctcp", "window"]
+Congestion = Literal["none", "nscc", "dctcp", "window", "dcqcn", "cubic"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,14 @@ class PacketNetwork:
     queue_round_trips: float = 0.0  # room of a queue in round trips of its sender's link; 0: queue_bytes
     mark_from_round_trips: float = 0.0  # of a queue: packets may be marked above it
     mark_to_round_trips: float = 0.0  # and all are marked above it
+    mark_from_bytes: int = 0  # the same two in bytes, if mark_to_bytes is above 0
+    mark_to_bytes: int = 0
+    window_bytes: int = 0  # the window of a sender whose window is fixed; 0: window_round_trips
+    raise_bytes: int = 10_000_000  # sent without a notice of marks, after which DCQCN raises a rate
+    host_queue: HostQueue = "turns"  # whether a host's messages take turns at its port, or queue all that their windows allow
     reorder_packets: int = 4096  # how far ahead a packet may come
+    recovery: Recovery = "selective"  # what is sent again after a loss: what was lost, or all from there on
+    timeout_fs: int = 67_108_864 * TICKS_PER_NS  # after which a sender that hears nothing sends again what was lost
     sources: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()  # fields without a public source
 
@@ -69,7 +78,7 @@ class PacketNetwork:
 def _check_words(network: PacketNetwork) -> None:
     """Check that each setting that is a word has one of its known values."""
     hints = get_type_hints(PacketNetwork)
-    for name in ("lossless", "route", "forwarding", "acks", "congestion"):
+    for name in ("lossless", "route", "forwarding", "acks", "congestion", "recovery", "host_queue"):
         known = get_args(hints[name])
         if getattr(network, name) not in known:
             raise must_be("network", name, f"one of {', '.join(known)}", getattr(network, name))
@@ -77,10 +86,11 @@ def _check_words(network: PacketNetwork) -> None:
 
 def _check_sizes(network: PacketNetwork) -> None:
     """Check that numeric settings are within their ranges."""
-    for name in ("payload_bytes", "ack_bytes", "packets_per_ack", "lanes", "reorder_packets", "queue_bytes"):
+    counts = ("packets_per_ack", "lanes", "reorder_packets")
+    for name in ("payload_bytes", "ack_bytes", "queue_bytes", "timeout_fs", "raise_bytes", *counts):
         if getattr(network, name) < 1:
             raise must_be("network", name, "1 or more", getattr(network, name))
-    for name in ("header_bytes", "switch_fs", "cell_bytes"):
+    for name in ("header_bytes", "switch_fs", "cell_bytes", "window_bytes", "mark_from_bytes"):
         if getattr(network, name) < 0:
             raise must_be("network", name, "0 or more", getattr(network, name))
     if network.cell_bytes % network.payload_bytes:
@@ -113,8 +123,9 @@ def _check_room(network: PacketNetwork) -> None:
             raise must_be("network", "resume_below_bytes", f"above 0 and at most pause_above_bytes, {high}", low)
         if high > room:
             raise must_be("network", "pause_above_bytes", f"at most the queue's size, {room}", high)
-    if network.acks == "none" and (network.congestion != "none" or network.lossless == "trim"):
+    if network.acks == "none" and needs_answers(network):
         raise must_be("network", "acks", "in-order or any where senders are told of what came", network.acks)
+    _check_recovery(network)
     if network.lossless == "credits" and network.credit_bytes < wire:
         what = f"at least a packet with its headers, {format_size(wire)}"
         mend = "take more credits or a smaller cell"
@@ -124,6 +135,27 @@ def _check_room(network: PacketNetwork) -> None:
     if network.mark_from_round_trips > network.mark_to_round_trips:
         what = f"at most mark_to_round_trips, {network.mark_to_round_trips:g}"
         raise must_be("network", "mark_from_round_trips", what, f"{network.mark_from_round_trips:g}")
+    if network.mark_from_bytes > network.mark_to_bytes:
+        raise must_be("network", "mark_from_bytes", f"at most mark_to_bytes, {network.mark_to_bytes}", network.mark_from_bytes)
+
+
+def needs_answers(network: PacketNetwork) -> bool:
+    """Return whether senders act on what receivers answer."""
+    return network.congestion != "none" or network.lossless in ("trim", "drop") or network.recovery == "go-back-n"
+
+
+def _check_recovery(network: PacketNetwork) -> None:
+    """Check that what is sent again, and how hosts queue, fit congestion control and routes."""
+    if network.recovery == "go-back-n" and network.congestion in ("nscc", "dctcp", "cubic"):
+        raise must_be("network", "recovery", f"selective with congestion={network.congestion}", network.recovery)
+    if network.recovery == "go-back-n" and (network.lossless == "trim" or network.route == "least-loaded"):
+        what = "selective where packets are trimmed, or route=least-loaded"
+        raise must_be("network", "recovery", what, network.recovery)
+    if network.lossless == "drop" and network.route == "least-loaded":
+        raise must_be("network", "route", "another one where packets are dropped", network.route)
+    if network.host_queue == "fifo" and (network.congestion not in ("window", "dctcp", "cubic") or network.route != "hash"):
+        what = "turns, or fifo with congestion=window, cubic or dctcp, and route=hash"
+        raise must_be("network", "host_queue", what, network.host_queue, "a queue of all that a message has needs a window")
 
 
 _ROCE = PacketNetwork(
@@ -135,12 +167,16 @@ _ROCE = PacketNetwork(
     queue_bytes=100_000 * 4160,
     pause_above_bytes=64 * 4096,
     resume_below_bytes=48 * 4096,
+    mark_from_bytes=40 * 4160,
+    mark_to_bytes=40 * 4160,
     adaptive_steps_bytes=(50 * 4096, 100 * 4096, 200 * 4096),
     sources=(
         "payload: largest path MTU of InfiniBand Architecture Specification, volume 1, which RoCEv2 (its annex A17) takes over",
         "headers and acknowledgements of 64 B, one a packet in order; steps of adaptive routes: htsim_roce, "
         "ultraethernet/uet-htsim, commit 40ccb05 (rocepacket.h, roce.cpp, queue.cpp)",
         "pause: IEEE 802.1Qbb",
+        "DCQCN: Zhu et al., SIGCOMM 2015; marks above 40 packets: htsim.s runs; timeout: 4.096 us * 2**14, the formula of "
+        "InfiniBand Architecture Specification, volume 1, with the exponent that ibverbs programs commonly take",
     ),
     assumed=("pause_above_bytes", "resume_below_bytes", "queue_bytes", "switch_fs", "forwarding"),
 )

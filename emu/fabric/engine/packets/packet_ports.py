@@ -3,8 +3,8 @@
 import numpy as np
 
 from emu.compiled.function import compiled
-from emu.fabric.engine.packets.congestion import FREE_FLOW, may_send
-from emu.fabric.engine.packets.event_wheel import add_event, draw_number, free_packet, take_packet
+from emu.fabric.engine.packets.congestion import DCQCN, has_windows, may_send
+from emu.fabric.engine.packets.event_wheel import add_event, draw_number, free_packet, horizon, take_packet
 from emu.fabric.engine.packets.packet_layout import (
     ASKS,
     CAME,
@@ -24,8 +24,10 @@ from emu.fabric.engine.packets.packet_layout import (
     SENT,
     TOO_LATE,
     TRIMMED,
+    WAKE,
     PacketEngine,
 )
+from emu.fabric.engine.packets.rate_control import pace_packet
 from emu.fabric.engine.state_layout import NEVER
 
 
@@ -43,11 +45,28 @@ def make_packet(e: PacketEngine, entry: int, q: int, now: int) -> int:
         k.state = e.ways.next_state[e.ways.following[t.first_state] + entry - e.entry_start[v]]
     t.to_send -= k.payload
     t.n_sent += 1
-    if e.senders.control.kind != FREE_FLOW:
+    if has_windows(e.senders):
         e.senders.flows[v].in_flight += k.payload
         k.flags = 0 if may_send(e.senders, v, e.rules.payload) else ASKS
+    elif e.senders.control.kind == DCQCN:
+        pace_packet(e.senders.pacing, v, k.bytes, now)
+    t.heard = now
     e.queues[q].bytes += k.bytes
     return p
+
+
+@compiled
+def is_due(e: PacketEngine, v: int, now: int) -> bool:
+    """Return whether a message may send its next packet by its rate; if not, an event will wake it then."""
+    if e.senders.control.kind != DCQCN:
+        return True
+    w = e.senders.pacing.paces[v]
+    if now >= w.due:
+        return True
+    if w.sleeps == 0:
+        w.sleeps = 1
+        add_event(e, min(w.due, now + horizon(e)), WAKE, v)
+    return False
 
 
 @compiled
@@ -57,7 +76,7 @@ def draw(e: PacketEngine, q: int, now: int) -> int:
     while k.circle >= 0:
         entry = e.entry_next[k.circle]
         v = e.entry_task[entry]
-        if e.tasks[v].to_send > 0 and may_send(e.senders, v, min(e.tasks[v].to_send, e.rules.payload)):
+        if e.tasks[v].to_send > 0 and may_send(e.senders, v, min(e.tasks[v].to_send, e.rules.payload)) and is_due(e, v, now):
             k.circle = entry
             return make_packet(e, entry, q, now)
         if entry == k.circle:
@@ -180,12 +199,28 @@ def enqueue_own(e: PacketEngine, q: int, p: int) -> None:
 
 
 @compiled
+def drop(e: PacketEngine, p: int) -> None:
+    """Lose a packet that finds a queue full; its message keeps the count of what was lost."""
+    k = e.packets[p]
+    t = e.tasks[k.task]
+    t.lost, t.lost_number = t.lost + k.payload, max(t.lost_number, k.number)
+    if k.ingress >= 0:
+        e.queues[k.ingress].held -= k.bytes
+    e.scalars[N_TRIMMED] += 1
+    free_packet(e, p)
+
+
+@compiled
 def enqueue(e: PacketEngine, q: int, p: int) -> None:
-    """Append a packet from another node to queue `q`; if it does not fit, trim it where the network trims."""
+    """Append a packet from another node to queue `q`; if it does not fit, trim or drop it where the network does."""
     k, packet = e.queues[q], e.packets[p]
-    if e.rules.trims and packet.kind == DATA and k.bytes + packet.bytes > e.rules.queue:
-        packet.kind, packet.bytes = TRIMMED, e.rules.ack
-        e.scalars[N_TRIMMED] += 1
+    if packet.kind == DATA and k.bytes + packet.bytes > e.rules.queue:
+        if e.rules.drops:
+            drop(e, p)
+            return
+        if e.rules.trims:
+            packet.kind, packet.bytes = TRIMMED, e.rules.ack
+            e.scalars[N_TRIMMED] += 1
     if packet.kind != DATA and e.rules.controls_first:
         enqueue_own(e, q, p)
         return
@@ -214,8 +249,9 @@ def hold(e: PacketEngine, ingress: int, to: int, n_bytes: int, now: int) -> None
     k = e.queues[ingress]
     k.held += n_bytes
     if e.rules.lossless == PAUSES and k.held > e.rules.pause_above and k.pauses == 0:
-        k.pauses, k.blocker = 1, to
-        add_event(e, now + e.ports[ingress // e.rules.n_lanes].latency, PAUSE, ingress)
+        k.pauses, p = 1, take_packet(e)
+        e.packets[p].ingress, e.packets[p].state = ingress, to
+        add_event(e, now + e.ports[ingress // e.rules.n_lanes].latency, PAUSE, p)
 
 
 @compiled
@@ -248,9 +284,11 @@ def get_credit(e: PacketEngine, p: int) -> int:
 
 
 @compiled
-def pause(e: PacketEngine, q: int, now: int) -> None:
-    """Pause queue `q` from `now` on."""
-    e.queues[q].is_paused, e.queues[q].paused_since = 1, now
+def pause(e: PacketEngine, p: int, now: int) -> None:
+    """Pause a queue from `now` on, as frame `p` asks, which names the queue and the one that caused the pause."""
+    k = e.queues[e.packets[p].ingress]
+    k.is_paused, k.paused_since, k.blocker = 1, now, e.packets[p].state
+    free_packet(e, p)
 
 
 @compiled

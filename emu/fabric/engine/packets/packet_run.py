@@ -23,6 +23,7 @@ from emu.fabric.engine.packets.packet_layout import (
     N_HOPS,
     N_OVER,
     N_PAUSES,
+    N_RESENT,
     N_SAMPLES,
     N_TRIMMED,
     NOW,
@@ -66,7 +67,8 @@ class PacketRun:
     n_events: int
     n_packet_hops: int  # packets or cells with payload, each on each link
     n_over: int  # packets that came to a queue that was full; a network without loss that is laid out well has none
-    n_trimmed: int  # packets that found a queue full and were sent again
+    n_trimmed: int  # packets that found a queue full, were trimmed or lost, and were sent again
+    n_resent: int  # packets that were sent again because the receiver wanted all from one that was missing
     n_disordered: int  # packets that came before one with a lower number
     n_beyond: int  # of these, packets that were further ahead than the receiver's window
     n_lost: int  # packets and credits that are still somewhere at the end: none, if nothing is lost
@@ -273,6 +275,7 @@ def _result(engine: PacketEngine, graph: Graph) -> PacketRun:
         n_packet_hops=int(scalars[N_HOPS]),
         n_over=int(scalars[N_OVER]),
         n_trimmed=int(scalars[N_TRIMMED]),
+        n_resent=int(scalars[N_RESENT]),
         n_disordered=int(scalars[N_DISORDERED]),
         n_beyond=int(scalars[N_BEYOND]),
         n_lost=len(engine.packets) - int(scalars[N_FREE]),

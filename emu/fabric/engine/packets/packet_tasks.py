@@ -1,19 +1,23 @@
 """The life of a task in the packet engine: it waits, starts, leaves and ends, and its end starts its successors."""
 
 from emu.compiled.function import compiled
-from emu.fabric.engine.packets.event_wheel import kick
+from emu.fabric.engine.packets.congestion import may_send
+from emu.fabric.engine.packets.event_wheel import add_event, horizon, kick
 from emu.fabric.engine.packets.packet_layout import (
     LEAST,
     N_DONE,
     NONE,
+    NOW,
     OVER,
     READY,
     SENDING,
     STARTS,
+    TIMER,
     TOO_LATE,
     WAITING,
     PacketEngine,
 )
+from emu.fabric.engine.packets.packet_ports import enqueue, make_packet
 from emu.fabric.engine.solver.opening import push, replace_first
 from emu.fabric.engine.state_layout import NEVER
 
@@ -103,14 +107,28 @@ def arrive(e: PacketEngine, v: int, payload: int, now: int) -> None:
     if t.to_come == 0 and e.extra[v] >= NEVER - now:
         e.scalars[TOO_LATE] = v
     elif t.to_come == 0:
-        t.end, t.how_far, t.next = now + e.extra[v], OVER, NONE
+        t.end, t.how_far, t.next, t.to_send = now + e.extra[v], OVER, NONE, 0
         e.scalars[N_DONE] += 1
         notify_successors(e, v, ENDED)
 
 
 @compiled
+def queue_all(e: PacketEngine, v: int) -> None:
+    """Put all packets of a message that its window allows into the queue of its host."""
+    t, q = e.tasks[v], e.ways.step[e.tasks[v].first_state] >> 1
+    while t.to_send > 0 and may_send(e.senders, v, min(t.to_send, e.rules.payload)):
+        p = make_packet(e, e.entry_start[v], q, e.scalars[NOW])
+        e.queues[q].bytes -= e.packets[p].bytes  # until it is in the queue
+        enqueue(e, q, p)
+    kick(e, q // e.rules.n_lanes)
+
+
+@compiled
 def join_rings(e: PacketEngine, v: int) -> None:
     """Put a message into the circular lists of the queues at which it may start."""
+    if e.rules.queues_all:
+        queue_all(e, v)
+        return
     step = e.ways.step[e.tasks[v].first_state]
     for i in range(e.entry_start[v + 1] - e.entry_start[v]):
         entry, q = e.entry_start[v] + i, step >> 1
@@ -204,4 +222,7 @@ def start_next(e: PacketEngine) -> None:
     t.how_far = SENDING
     if e.rules.choice == LEAST:
         choose_path(e, v)
+    if e.rules.has_timers:
+        t.heard = e.scalars[NOW]
+        add_event(e, t.heard + min(e.rules.timeout, horizon(e)), TIMER, v)
     join_rings(e, v)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from emu.arrays import I64
-from emu.fabric.engine.packets.packet_layout import N_DONE, NOW, PacketEngine
+from emu.fabric.engine.packets.packet_layout import HASH, N_DONE, NOW, PacketEngine
 from emu.topology.topology import Topology
 from emu.units import format_time, seconds
 
@@ -19,9 +19,17 @@ def describe_stall(engine: PacketEngine, topology: Topology) -> str:
         return f"{when}: no packet is on its way, and no port waits for itself over others"
     names = [port_name(q, engine, topology) for q in circle]
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    mend = _mend(engine.rules.choice)
+    return f"{when}: these ports wait for one another in a circle: {', then '.join(names[:_SHOWN])}{more}; {mend}"
+
+
+def _mend(choice: int) -> str:
+    """Return what to do against a circle, by the way in which packets choose their path."""
+    if choice == HASH:
+        return "take routes that cannot close a circle, or lossless=trim"
     return (
-        f"{when}: these ports wait for one another in a circle: {', then '.join(names[:_SHOWN])}{more}; "
-        "take routes that cannot close a circle"
+        "packets that choose their path all take the first lane of a link: take route=hash, whose packets keep to the lanes "
+        "that the topology's routes name, or lossless=trim"
     )
 
 

@@ -256,7 +256,7 @@ def parts_of(model: Model, plan: Plan, stack: Stack, place: int = 0, at: int = 0
 
 
 def layers_of(parts: RankParts, number: int) -> tuple[MegatronLayer, ...]:
-    """Return the layers of a stage, for their forward and backward."""
+    """Return the layers of the stage with a number, counted over the whole pipeline, for their forward and backward."""
     own = parts.of_pass(number, 0)
     made = {id(p): MegatronLayer(p.model, p.plan, p.stack, p.name, p.routed, p.at) for p in own}
     return tuple(made[id(part)] for part in own)

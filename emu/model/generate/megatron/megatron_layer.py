@@ -229,9 +229,17 @@ def cast_first(tape: Tape, works: Sequence[Computation]) -> list[Computation]:
 def in_pieces(tape: Tape, before: Sequence[Ask], after: Sequence[Ask], works: Sequence[Computation], tp: int) -> None:
     """Write a product that is cut into pieces, so that the gather of its rows and the scatter of its sums overlap with it.
 
-    A gather runs during all pieces, because the rank's own rows are there at once. A scatter of one piece runs during the
-    product of the next, so that only the last one is awaited. Source: Transformer Engine, comm_gemm_overlap.cpp (ring exchange,
-    and pipelined reduce-scatter).
+    With a gather alone there is a piece for each rank, at most `PIECES`, and the gather runs during all of them, because the
+    rank's own rows are there at once. With a scatter there are `PIECES`. The scatter of one piece runs during the product of
+    the next, so that only the last one is awaited; a gather runs during the first. Source: Transformer Engine,
+    comm_gemm_overlap.cpp (ring exchange, and pipelined reduce-scatter).
+
+    Args:
+        tape: The tape.
+        before: The requests that gather the rows.
+        after: The requests that scatter the sums.
+        works: The computations of the product.
+        tp: The ranks of tensor parallelism.
     """
     if not after:
         run_beside(tape, before, [piece for work in works for piece in pieces(work, gathered_in(tp) if before else 1)])

@@ -112,8 +112,8 @@ class QuickBounds:
         """Return numbers of layers for each place, each [P].
 
         Returns:
-            The layers of the place; those of the first stages of all places before it; and those of the smallest stages of
-            these places.
+            The layers of the place; those of the first stages of all places before it; and those of the smallest stages of all
+            places before it.
         """
         counts = self.paths.cut(plan).counts[..., self.paths.names.index(self._kind)]
         return counts.sum(axis=1), _sums_before(counts[:, 0]), _sums_before(counts.min(axis=1))
@@ -200,8 +200,8 @@ class CandidateBounds:
             times: A function that times requests.
 
         Returns:
-            For each candidate the bound in seconds, and whether it is final: all times of its requests are known, and the
-            chart of its pipeline is counted. That is so from the second call for the candidate on.
+            For each candidate the bound in seconds, and whether it is final. It is final if all times of its requests are
+            known, and it counts the bubbles of the pipeline; these are left to a second call for the candidate.
         """
         missing: list[Missing] = [{} for _ in self.topologies]
         found = [self._bound(each) for each in candidates]

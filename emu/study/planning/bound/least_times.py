@@ -79,7 +79,7 @@ class LeastTimes:
         return self.rates
 
     def messages(self, to: int, size: int) -> Sequence[LeastTime]:
-        """Return [P] the least times of messages of `size` bytes from each place to the place `to` places later."""
+        """Return [P] the least times of messages of `size` bytes from each place to the place `to` later, round the end."""
         return [self.rates.message(size)] * self.plan.pp
 
 

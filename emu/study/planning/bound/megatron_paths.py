@@ -49,7 +49,7 @@ class MegatronPaths(TapePaths):
         return {axis: self.path_of(each) for axis, each in came.items()}
 
     def waits(self, plan: Plan) -> bool:
-        """Return whether a rank waits until its message has left before it continues."""
+        """Return whether the bound of a plan's step counts that a rank waits until its message to another place has left."""
         return not overlaps_messages(plan, self.stack)
 
     def _elements(self, plan: Plan, name: str) -> Mapping[str, int]:
@@ -82,7 +82,10 @@ class MegatronPaths(TapePaths):
         return [Buffer(tape, precision, axis, n, scattered, (Tensor(size),), gathers=narrow) for axis, n, size in held]
 
     def buffers_of_stage(self, plan: Plan, stage: int) -> Sequence[Buffer]:
-        """Return the buffers of a stage's gradients; those of stages after the first in one bucket each."""
+        """Return the gradient buffers of a stage; after the first stage of the pipeline each buffer is one bucket.
+
+        An exception is the stage of a tied head, whose weight has a bucket of its own.
+        """
         model, tape = self.model, Tape(self.dtype)
         names = part_names(plan, model, stage)
         shares = HEAD in names and model.tied and plan.pp > 1  # a bucket of their own

@@ -80,7 +80,7 @@ class _Side(NamedTuple):
     """The ports of all NPUs in one direction: those by which messages leave, or those by which they arrive."""
 
     of_link: I64  # [L] the port of each link
-    rate: F64  # bytes per second of each port; then 0 for no port; then the most of all ports of one NPU
+    rate: F64  # bytes per second of each port; then 0 for no port; then the largest sum over the ports of one of the J NPUs
     port: I64  # [J, J] the port by which each NPU sends to, or gets from, each other
 
     @staticmethod

@@ -158,7 +158,7 @@ class TapePaths(ABC):
         return ()
 
     def waits(self, plan: Plan) -> bool:
-        """Return whether a rank waits until its message has left before it continues."""
+        """Return whether the bound of a plan's step counts that a rank waits until its message to another place has left."""
         return False
 
     def reductions(self, plan: Plan, *, last: bool) -> tuple[TapePath, ...]:

@@ -47,7 +47,10 @@ class BestPlans:
         return [each for each, time_s in self.quick_s.items() if time_s <= (1 + share) * self.worst_s]
 
     def rank_anew(self, timed: Iterable[Candidate]) -> None:
-        """Replace the best plans by those of these candidates, which are sorted by time: of each plan the first one."""
+        """Replace the best plans by those of timed candidates, which come in the order of their times.
+
+        The first placement of a plan is its best.
+        """
         self.best = {}
         for candidate in timed:
             self.best.setdefault(candidate[:2], (self.rows[candidate].step_time_s, candidate))

@@ -91,7 +91,7 @@ class Frontier:
         return heap[0] if heap else None
 
     def pop(self, split: Hashable) -> Entry:
-        """Remove and return the entry of a split with the lowest bound."""
+        """Remove the entry with the lowest bound of all in a split (the sizes of tp, pp and so on), and return it."""
         heap = self.heaps[split]
         found = heappop(heap)
         if heap:
@@ -101,7 +101,8 @@ class Frontier:
     def take_batch(self, most_s: float) -> list[Entry]:
         """Remove and return the entries to process next, with bounds of at most `most_s` seconds.
 
-        It is the first entry alone if its step is ready to be timed. Else it is those near the least bound that are not ready.
+        It is the first entry alone if its step is ready to be timed. Else it is those that are not ready, with bounds of up to
+        `_AS_LEAST` times the least one.
         """
         found, ready, least = list[Entry](), list[Entry](), self.least()
         while least is not None and len(found) < _TOGETHER and least.bound_s <= most_s:

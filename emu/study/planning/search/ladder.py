@@ -51,7 +51,7 @@ class BoundLadder:
     dropped_least_s: float = inf  # the least bound of the entries in `dropped`
 
     def add_plans(self, progress: Progress) -> None:
-        """Add all plans that may fit the memory to the frontier, with their fastest bounds."""
+        """Add all plans that may fit the memory to the frontier, with the bounds that take least time to compute."""
         plans, quick, copies = self.search.plans, self.search.bounds.quick, len(self.search.topologies)
         with progress(f"bounding {len(plans):,} plans", len(plans), None) as advance:
             for plan in plans:

@@ -232,7 +232,7 @@ class SearchState:
         return f"{'proved' if self.is_proved else 'so far'} the fastest: {spell(plan)}, {format_time(time_s)}; {rest}"
 
     def _improve(self, time_s: float, candidate: Candidate) -> None:
-        """Store a candidate as the best if it is faster than the best so far."""
+        """Store a candidate as the best if it is faster than the best so far, or as fast with a smaller `tie_key`."""
         if self.best is None or (time_s, candidate.tie_key) < (self.best[0], self.best[1].tie_key):
             self.best = time_s, candidate
 

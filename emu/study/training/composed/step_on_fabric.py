@@ -107,7 +107,7 @@ class StepOnFabric:
         if self.speed is not None and (self.speed != 1).any():
             what = "one, as the step is composed of one rank a stage"
             raise must_be("estimate", "speeds of NPUs", what, len(np.unique(self.speed)), "take fewer ranks, or no slow NPU")
-        began, isolated = time.perf_counter(), self._isolated
+        began, isolated = time.perf_counter(), self.isolated
         composed, timeline, first = self._refined()
         services = services_of((part.what, part.request) for of_request in self._parts for part in of_request)
         replayed = composed.replayed(timeline, services, self.device.assumptions)
@@ -136,7 +136,7 @@ class StepOnFabric:
             time_factors: The share of its time that a request takes, by its number among the distinct requests; 1 where none
                 is given.
         """
-        isolated = [each._replace(apart_mean=0) for each in self._isolated]
+        isolated = [each._replace(apart_mean=0) for each in self.isolated]
         for number, factor in time_factors.items():
             ticks = round(isolated[number].ticks * factor)
             isolated[number] = isolated[number]._replace(ticks=ticks, tail=min(ticks, isolated[number].tail))
@@ -151,14 +151,14 @@ class StepOnFabric:
         Returns:
             The number among the distinct requests, and the share of the step's bytes times links that one such request has.
         """
-        isolated, bandwidth_Bps = self._isolated, self.topology.links.bandwidth_Bps
+        isolated, bandwidth_Bps = self.isolated, self.topology.links.bandwidth_Bps
         number = int(np.argmax([each.ticks * each.busy_s.max(initial=0.0) for each in isolated]))
         carried = np.array([float(each.busy_s @ bandwidth_Bps[each.link]) for each in isolated])
         return number, float(carried[number] / ((carried @ self.asked.counts) or 1.0))
 
     def messages_of(self, request: int) -> list[tuple[I64, LoweredSchedule]]:
         """Return the ranks and the messages of a request, by its number; arguments and errors as in `RequestMessages.of`."""
-        return self._sending.of(request)
+        return self.sending.of(request)
 
     @property
     def asked(self) -> PlaceRequests:
@@ -171,7 +171,7 @@ class StepOnFabric:
         return parts_by_algorithm(self.asked.requests, self.choice, self.topology)
 
     @cached_property
-    def _isolated(self) -> list[IsolatedRequest]:
+    def isolated(self) -> list[IsolatedRequest]:
         """[Q] the time of each request if nothing else runs."""
         launch_fs = self.device.request_overhead_fs
         return time_requests(self.asked.requests, self._parts, self.topology, self.npus, launch_fs)
@@ -180,17 +180,17 @@ class StepOnFabric:
     def _bodies(self, sharing: Sharing) -> Bodies:
         """Return the bodies of all requests, for an assumption on the share of links that they need."""
         kinds, bandwidth_Bps = [each.kind for each in self.asked.requests], self.topology.links.bandwidth_Bps
-        return bodies_of(self._isolated, kinds, self.asked.counts, bandwidth_Bps, sharing)
+        return bodies_of(self.isolated, kinds, self.asked.counts, bandwidth_Bps, sharing)
 
     @cached_property
-    def _sending(self) -> RequestMessages:
+    def sending(self) -> RequestMessages:
         """The messages of all requests, which are lowered when they are first needed."""
         return RequestMessages(self._parts, self.topology, self.npus, self.device.request_overhead_fs)
 
     @cached_property
     def _stretches(self) -> StretchChoice:
         """The choice of the stretches that are modelled with all ranks."""
-        return StretchChoice.of(self.asked, self._isolated, len(self.topology.links))
+        return StretchChoice.of(self.asked, self.isolated, len(self.topology.links))
 
     def _refined(self) -> tuple[ComposedGraph, Timeline, Timeline]:
         """Return the composed step in which each rank has its own messages in those stretches that need it.
@@ -235,7 +235,7 @@ class StepOnFabric:
             sharing: The share of links that bodies need.
             by_rank: [X] whether each rank has its own task of an event; None: no rank.
         """
-        return composed_and_run(self.frame(), self._bodies(sharing), by_rank, self._sending)
+        return composed_and_run(self.frame(), self._bodies(sharing), by_rank, self.sending)
 
 
 def _between_text(least_s: float, most_s: float) -> str:

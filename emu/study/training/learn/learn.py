@@ -47,13 +47,13 @@ def learn(program: Program, choice: Choice, run_on: RunOn = on_threads, referenc
     """Run the program on one process and on the ranks of its plan; return the losses and the largest difference of gradients.
 
     Args:
-        program: The program. If it begins at a checkpoint, it knows the losses before.
+        program: The program. If it begins at a checkpoint, it has the losses of the steps before.
         choice: The algorithms of its requests.
         run_on: The cluster on which the ranks run.
         reference: The result of one process, if it has run already.
 
     Raises:
-        RunError: The run failed, or its first step differs from the reference.
+        RunError: The run failed, or its first step differs from the reference by more than the tolerance.
     """
     began = time.perf_counter()
     reference = program.reference() if reference is None else reference

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from emu.arrays import I64, digest
-from emu.collective.algorithm import AUTO, AlgorithmOnDims, Choice, Request, operation_of
+from emu.collective.algorithm import AUTO, SYNTHESIZED, AlgorithmOnDims, Choice, Request, operation_of
 from emu.study.choice.chooser import choice_on
 from emu.study.training.axes import axes_named, check_axes, operations_by_axis
 from emu.topology.placement import place
@@ -74,13 +74,24 @@ def choice_of(trace: Trace) -> Choice:
     meta = dict(trace.meta)
     noted = Choice.parse(tuple(meta.get(_ALGORITHMS, "").split()))
     rows = json.loads(meta.get(_REQUESTS, "[]"))
-    served = {Request(o, tuple(ranks), *rest): AlgorithmOnDims.parse(o, word) for o, ranks, *rest, word in rows}
+    served = {Request(o, tuple(ranks), *rest): _served(o, word) for o, ranks, *rest, word in rows}
     return replace(noted, chooser=RecordedChooser(served)) if served else noted
+
+
+def _served(operation: str, word: str) -> AlgorithmOnDims:
+    """Return the algorithm that a trace notes; the name of a synthesised schedule, which may not be known here, is kept."""
+    return AlgorithmOnDims(word) if word.startswith(f"{SYNTHESIZED}-") else AlgorithmOnDims.parse(operation, word)
 
 
 def is_noted(trace: Trace) -> bool:
     """Return whether a trace contains the algorithms that served it."""
     return _ALGORITHMS in dict(trace.meta)
+
+
+def is_synthesized(trace: Trace) -> bool:
+    """Return whether synthesised schedules served some requests of a trace; no other place knows these."""
+    rows = json.loads(dict(trace.meta).get(_REQUESTS, "[]"))
+    return any(word.startswith(f"{SYNTHESIZED}-") for *_, word in rows)
 
 
 def served_otherwise(trace: Trace, services: Sequence[Service]) -> bool:
@@ -118,7 +129,7 @@ def choice_for(trace: Trace, words: Sequence[str], topology: Topology, dtype: st
         InputError: As `choice_of`, `choice_on` and `check_words`.
     """
     check_words(trace, words, [topology])
-    return choice_on(topology, words, dtype, None if AUTO in words else choice_of(trace))
+    return choice_on(topology, words, dtype, None if {AUTO, SYNTHESIZED} & {*words} else choice_of(trace))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

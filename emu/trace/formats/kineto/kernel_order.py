@@ -83,7 +83,7 @@ class KernelOrder:
         self._named_waits = any(_WAIT in profile.names[n] for n in set(profile.calls.name.tolist()))
 
     def run(self, launches: list[Launch]) -> ProfiledEvents:
-        """Add all launches in order, and return the resulting events; the method may be called once."""
+        """Add all launches in the order in which the host issued them, and return the events; it may be called once."""
         launched: list[tuple[float, int, Launch | int]] = [(each.issued, 1, each) for each in launches]
         actions = sorted([*launched, *self._calls()], key=lambda action: action[:2])
         if launches:

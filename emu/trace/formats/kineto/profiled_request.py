@@ -116,7 +116,7 @@ def axis_of(label: str) -> str:
 
 
 def axis_label(axis: str) -> str:
-    """Return PyTorch's description of a group whose axis this is."""
+    """Return PyTorch's description of a group whose axis this is: `mesh_tp` for tp, and `default_pg` for all ranks."""
     return next((label for label, of in _LABELS.items() if of == axis), f"mesh_{axis}")
 
 
@@ -126,7 +126,7 @@ def operation_of(name: str) -> str:
 
 
 def dtype_of(name: str) -> str:
-    """Return torch's name of a dtype.
+    """Return torch's name of a dtype, such as `bfloat16`, from its name in a profile, such as `c10::BFloat16`.
 
     Raises:
         BareError: the dtype is unknown.

@@ -68,7 +68,7 @@ def _streams(events: Events) -> I64:
 
 
 def _waits(events: Events, stream: I64) -> list[list[int]]:
-    """Return [E] the launched events of other streams that each event waits for."""
+    """Return [E] the events that each event waits for, of those that the host launched on other streams."""
     found: list[set[int]] = [set() for _ in range(len(events))]
     event, waited = order_of(events)
     order = np.argsort(event, kind="stable")

@@ -113,6 +113,7 @@ def test_a_step_of_more_events_than_a_graph_should_have_is_composed():
     }
     assert few.between_s[0] < few.step_time_s < few.between_s[1]
     assert whole.between_s is None
+    assert 0 < few.wall_fabric_s <= few.wall_s
     other.add("between_s")
     for name in {f.name for f in fields(whole)} - other:
         value = getattr(whole, name)

@@ -1,0 +1,126 @@
+"""The links that several jobs use, for how long they use them at one time, and when each job sends.
+
+L links, V tasks, J jobs.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from emu.arrays import F64, I64, Bool
+from emu.memo import kept_by
+from emu.study.jobs.placed_job import StepTasks
+from emu.study.jobs.shared_graph import StepTimes
+from emu.study.jobs.steady import SteadyRun
+from emu.trace.report.spans import Spans, covered
+from emu.units import seconds
+
+_MOST_LINKS = 256  # shared links that are looked at, those that are busiest
+
+
+@dataclass(frozen=True, slots=True)
+class SharedLink:
+    """The links that a job shares with another job, and of these the one on which both send at one time for longest."""
+
+    beside: str  # the other job
+    links: int  # that both use
+    link: int  # the one on which they are together for longest
+    src: str
+    dst: str
+    together_s: float | None  # seconds a step; None: bodies stand for messages, so that it is not known
+    busy: float  # share of the time for which all jobs together keep the link busy at its full rate
+
+
+def share_links(one: StepTasks, other: StepTasks) -> bool:
+    """Return whether messages of two jobs cross a common link."""
+    return bool(np.isin(one.graph.hop_link, other.graph.hop_link).any())
+
+
+def busy_by_job(link_s: Sequence[F64], step_s: Sequence[float]) -> F64:
+    """Return [J, L] the share of the time for which each job keeps each link busy at its full rate.
+
+    Args:
+        link_s: Of each job [L] the seconds for which one step keeps each link busy.
+        step_s: The seconds of a step of each job.
+    """
+    return np.array([own / took if took else own * 0 for own, took in zip(link_s, step_s, strict=True)])
+
+
+def links_in_common(busy: F64) -> I64:
+    """Return the links that two jobs or more use, the busiest first; `busy` is the result of `busy_by_job`."""
+    common = np.flatnonzero((busy > 0).sum(axis=0) > 1)
+    return common[np.argsort(-busy[:, common].sum(axis=0).round(9), kind="stable")][:_MOST_LINKS]
+
+
+class JobTimes(NamedTuple):
+    """The times of one job in a run: its steps, and the spans in which it sends."""
+
+    name: str
+    steps: StepTimes
+    sending: Spans  # in which it has a message on the fabric
+    meeting: Spans  # ... on a link that another job uses, too
+
+
+def times_of_jobs(run: SteadyRun, names: Sequence[str], links: I64) -> tuple[JobTimes, ...]:
+    """Return the times of each job in a run.
+
+    Args:
+        run: The run.
+        names: The names of the jobs.
+        links: The links that two jobs or more use.
+    """
+    graph = run.shared.graph
+    sent = np.diff(graph.hop_start) > 0
+    meets = np.zeros(graph.n_tasks, np.bool_)
+    meets[graph.hop_task[np.isin(graph.hop_link, links)]] = True
+    spans = zip(_by_job(run, sent), _by_job(run, meets), strict=True)
+    return tuple(JobTimes(name, steps, *of) for name, steps, of in zip(names, run.steps, spans, strict=True))
+
+
+def _by_job(run: SteadyRun, tasks: Bool) -> list[Spans]:
+    """Return the spans in which each job has one of the marked messages on the fabric."""
+    chosen, timeline = np.flatnonzero(tasks), run.timeline
+    owner = run.shared.graph.owner[chosen]
+    of_jobs = (chosen[owner == job] for job in range(len(run.steps)))
+    return [covered(Spans(timeline.start_fs[own], timeline.left_fs[own])) for own in of_jobs]
+
+
+@dataclass(frozen=True, eq=False)
+class LinkUse:
+    """The spans in which each job has messages on links, of a run with all messages.
+
+    Args:
+        run: The run.
+        links: The links that are looked at.
+    """
+
+    run: SteadyRun
+    links: I64
+
+    def together_s(self, link: int, one: int, other: int) -> float:
+        """Return the seconds of a steady step of job `one` for which it and another job have messages on a link."""
+        steady, steps = self.run.steady[one], self.run.steps[one]
+        window = int(steps.begin_fs[steady][0]), int(steps.end_fs[steady][-1])
+        mine, theirs = (self._spans(link, job).within(*window) for job in (one, other))
+        return seconds(mine.ticks + theirs.ticks - covered(mine, theirs).ticks) / int(steady.sum())
+
+    @cached_property
+    def _hops(self) -> tuple[I64, I64]:
+        """The key of each hop over these links, ascending, and the task of each; a key counts links, then jobs."""
+        graph = self.run.shared.graph
+        wanted = np.flatnonzero(np.isin(graph.hop_link, self.links))
+        task = graph.hop_task[wanted]
+        key = graph.hop_link[wanted].astype(np.int64) * len(self.run.steps) + graph.owner[task]
+        order = np.argsort(key, kind="stable")
+        return key[order], task[order]
+
+    @kept_by(lambda _, link, job: (link, job))
+    def _spans(self, link: int, job: int) -> Spans:
+        """Return the spans in which a job has messages on a link."""
+        keys, tasks = self._hops
+        low, high = np.searchsorted(keys, np.array((0, 1)) + link * len(self.run.steps) + job)
+        own, timeline = tasks[low:high], self.run.timeline
+        return covered(Spans(timeline.start_fs[own], timeline.left_fs[own]))

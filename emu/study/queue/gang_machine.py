@@ -1,0 +1,173 @@
+"""A machine that is shared by jobs: which places serve, which are free, and where a gang finds room.
+
+A place is an NPU of the machine, or the backup that stands in for it. Letters: N places.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+from cachetools import LRUCache
+
+from emu.arrays import I64, Bool, column
+from emu.study.faults.waste import Machine
+from emu.topology.gang_rule import NOWHERE, gang_placer
+
+_KEPT = 2**12  # states of a copy whose largest job is kept
+FREE, SAVING = -1, -2  # holders of a place: none; jobs that have stopped and still save their state
+
+
+class GangMachine:
+    """The places of a machine, with the job that holds each; groups stay within a copy of its topology."""
+
+    def __init__(self, machine: Machine, npus_per_node: int) -> None:
+        self.machine = machine
+        self.holder = np.full(machine.npus, FREE, np.int64)  # [N] number of the job; or FREE, SAVING
+        self.serves = np.ones(machine.npus, np.bool_)  # [N] places that can take a job
+        self._faults = np.zeros(machine.npus, np.int64)  # [N] faults that last
+        self._node = npus_per_node
+        self._place = gang_placer(machine.topology)
+        for copy in range(machine.copies):
+            self._see(copy)
+        self.whole = self.serves.copy()  # [N] places that serve without a fault
+        self._ever: dict[tuple[int, int], bool] = {}
+        self._most: LRUCache[tuple[int, bytes], int] = LRUCache(_KEPT)
+
+    @property
+    def failed(self) -> Bool:
+        """Marks [N] of the places whose NPU has failed and that no backup stands in for."""
+        return np.asarray((self._faults > 0) & ~self.serves)
+
+    @property
+    def sound(self) -> Bool:
+        """Marks [N] of the places whose own NPU works."""
+        return np.asarray(self._faults == 0)
+
+    @property
+    def free(self) -> Bool:
+        """Marks [N] of the places that serve and have no job."""
+        return np.asarray(self.serves & (self.holder == FREE))
+
+    def node(self, number: int) -> I64:
+        """Return the NPUs that fail together with one another, by the number of their node."""
+        return np.arange(number * self._node, (number + 1) * self._node)
+
+    def fail(self, number: int) -> None:
+        """Count a fault of a node."""
+        self._change(number, 1)
+
+    def repair(self, number: int) -> None:
+        """Count the end of a fault of a node."""
+        self._change(number, -1)
+
+    def _change(self, number: int, by: int) -> None:
+        npus, size = self.node(number), self.machine.topology.n_npus
+        self._faults[npus] += by
+        for copy in range(int(npus[0]) // size, int(npus[-1]) // size + 1):
+            self._see(copy)
+
+    def _see(self, copy: int) -> None:
+        """Find out which places of a copy serve, now that its faults are others."""
+        topology = self.machine.topology
+        own = slice(copy * topology.n_npus, (copy + 1) * topology.n_npus)
+        faulty = self._faults[own] > 0
+        if topology.backups and topology.placer is not None:
+            self.serves[own] = _with_backups(topology.placer(topology.n_npus, np.flatnonzero(faulty)), faulty)
+        else:
+            self.serves[own] = ~faulty
+
+    def hold(self, places: I64, holder: int) -> None:
+        """Give places to a job, or take them back with FREE."""
+        self.holder[places] = holder
+
+    def has_ever_room(self, size: int, group: int) -> bool:
+        """Return whether a job has room on the machine without any fault and without other jobs."""
+        if (size, group) not in self._ever:
+            self._ever[size, group] = len(self.place(size, group, self.whole)) > 0
+        return self._ever[size, group]
+
+    def place(self, size: int, group: int, free: Bool) -> I64:
+        """Return the places of a job among free ones; none without room for all of it.
+
+        A job goes to one copy of the topology, the fullest that has room, or else to the emptiest ones together.
+
+        Args:
+            size: The NPUs of the job.
+            group: The NPUs of a group.
+            free: [N] the places that it may take.
+        """
+        copies, n = self.machine.copies, self.machine.topology.n_npus
+        if copies == 1:
+            return self._place(size, group, free)
+        apart = free.reshape(copies, n)
+        left = apart.sum(axis=1)
+        if left.sum() < size:
+            return NOWHERE
+        for copy in [int(c) for c in np.argsort(left, kind="stable") if left[c] >= size]:
+            found = self._place(size, group, apart[copy])
+            if len(found):
+                return column(found + copy * n, np.int64)
+        return self._over_copies(size, group, apart)
+
+    def _over_copies(self, size: int, group: int, apart: Bool) -> I64:
+        """Return the places of a job on several copies, those with most free places first; `apart` is [copies, NPUs]."""
+        found, left = [], size
+        if (apart.sum(axis=1) // group).sum() * group + group <= size:
+            return NOWHERE
+        for copy in np.argsort(-apart.sum(axis=1), kind="stable").tolist():
+            part = self._most_groups(left, group, apart[copy])
+            found.append(part + copy * apart.shape[1])
+            left -= len(part)
+            if left <= 0:
+                return column(np.concatenate(found), np.int64)
+        return NOWHERE
+
+    def _most_groups(self, size: int, group: int, free: Bool) -> I64:
+        """Return the places of as many groups of a job as one copy has room for."""
+        for count in range(min(-(-size // group), int(free.sum()) // group), 0, -1):
+            found = self._place(min(size, count * group), group, free)
+            if len(found):
+                return found
+        return NOWHERE
+
+    def largest(self, group: int) -> int:
+        """Return the NPUs of the largest job of whole groups that could start now."""
+        copies = self.free.reshape(self.machine.copies, -1)
+        return sum(self._groups_on(group, free) for free in copies) * group
+
+    def _groups_on(self, group: int, free: Bool) -> int:
+        """Return the number of groups of the largest job on one copy."""
+        key = group, np.packbits(free).tobytes()
+        if key not in self._most:
+            low, high = 0, int(free.sum()) // group
+            while low < high:
+                middle = (low + high + 1) // 2
+                low, high = (middle, high) if len(self._place(middle * group, group, free)) else (low, middle - 1)
+            self._most[key] = low
+        return self._most[key]
+
+
+def _with_backups(placed: I64, faulty: Bool) -> Bool:
+    """Return [N] which places serve if a system's placement has backups in place of faulty NPUs.
+
+    A backup that is not one of the N NPUs stands in for the faulty NPU after which it follows in the placement.
+
+    Args:
+        placed: The NPUs that serve, in the order of the placement.
+        faulty: [N] the faulty NPUs.
+    """
+    serves = np.zeros(len(faulty), np.bool_)
+    serves[placed[placed < len(faulty)]] = True
+    for place in _mended(placed, faulty):
+        serves[place] = True
+    return serves
+
+
+def _mended(placed: I64, faulty: Bool) -> Iterator[int]:
+    """Yield the faulty NPU that each backup stands in for."""
+    waiting, last = np.flatnonzero(faulty), -1
+    for npu in placed.tolist():
+        if npu < len(faulty):
+            last = npu
+            continue
+        last = int(waiting[np.searchsorted(waiting, last, "right")])
+        yield last

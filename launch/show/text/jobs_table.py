@@ -1,0 +1,126 @@
+"""Jobs side by side as text: a table of settings, the steps of each job, who slows whom, and the links that they share."""
+
+from collections.abc import Iterator, Sequence
+
+from emu.study.jobs.jobs_row import JobBeside, JobsRow
+from emu.units import format_time
+from launch.show.blocks import Fact, fact_lines
+from launch.show.text.table import Column, column_table, figures, merged_assumption_lines, table
+
+_MOST_LETTERS = 44  # of the NPUs of a job
+
+
+def jobs_report(rows: Sequence[JobsRow]) -> str:
+    """Return the report of jobs: the table of settings if there are several, and the jobs in that with the shortest steps."""
+    best = best_setting(rows)
+    sections = [_in_setting(best)]
+    if len(rows) > 1:
+        sections.insert(
+            0, [column_table(setting_columns(), rows), "", f"shortest steps in the mean: {setting_name(best, rows)}"]
+        )
+    sections.append(merged_assumption_lines([(row.topology, row.assumptions) for row in rows]))
+    return "\n\n".join("\n".join(lines) for lines in sections)
+
+
+def best_setting(rows: Sequence[JobsRow]) -> JobsRow:
+    """Return the setting with the shortest steps in the mean of all jobs; of equal ones the first."""
+    return min(rows, key=lambda row: round(_mean_step_s(row), 12))
+
+
+def setting_name(row: JobsRow, rows: Sequence[JobsRow]) -> str:
+    """Return what tells a setting from the others, such as `spread, shift circle`."""
+    where = f"{row.topology}, " if len({each.topology for each in rows}) > 1 else ""
+    shift = f", shift {row.shift}" if len({each.shift for each in rows}) > 1 else ""
+    share = f", share {row.share}" if len({each.share for each in rows}) > 1 else ""
+    return f"{where}{row.placement}{shift}{share}"
+
+
+def setting_columns() -> list[Column[JobsRow]]:
+    """Return the columns of the table of settings."""
+    return [
+        Column("topology", lambda row: row.topology),
+        Column("placement", lambda row: row.placement),
+        Column("shift", lambda row: row.shift),
+        Column("share", lambda row: row.share),
+        figures("slow-down", lambda row: row.slow_down, _times),
+        figures("worst job", lambda row: row.worst, _times),
+        figures("mean step", _mean_step_s, format_time),
+        figures("computing", lambda row: 100 * row.computing, lambda share: f"{share:.1f}", "(%)"),
+        figures("fairness", lambda row: row.fairness, _times),
+        figures("busiest link", lambda row: 100 * row.busiest, lambda share: f"{share:.1f}", "(%)"),
+        Column("engine", lambda row: row.engine),
+    ]
+
+
+def _mean_step_s(row: JobsRow) -> float:
+    """Return the mean of the steps of all jobs in seconds."""
+    return sum(job.step_s for job in row.jobs) / len(row.jobs)
+
+
+def job_columns() -> list[Column[JobBeside]]:
+    """Return the columns of the table of jobs."""
+    return [
+        Column("job", lambda job: job.name),
+        Column("work", lambda job: job.work),
+        figures("ranks", lambda job: job.ranks),
+        Column("NPUs", lambda job: _short(job.npus)),
+        figures("weight", lambda job: job.weight),
+        figures("begins", lambda job: job.begin_s, format_time),
+        figures("step alone", lambda job: job.alone_s, format_time),
+        figures("beside", lambda job: job.step_s, format_time),
+        Column("least to most", lambda job: f"{format_time(job.least_s)} to {format_time(job.most_s)}"),
+        figures("slow-down", lambda job: job.slow_down, _times),
+        Column("waits for", lambda job: job.waits_for or "-"),
+    ]
+
+
+def pair_table(row: JobsRow) -> str:
+    """Return the matrix of who slows whom as a table."""
+    names = [job.name for job in row.jobs]
+    cells = [[name, *map(_times, of)] for name, of in zip(names, row.pairs, strict=True)]
+    return table(["slowed by", *names], cells)
+
+
+def link_lines(row: JobsRow) -> Iterator[str]:
+    """Yield a line for each job with which a job shares links."""
+    for job in row.jobs:
+        for link in job.links:
+            together = "" if link.together_s is None else f", both send for {format_time(link.together_s)} a step"
+            many = f"{link.links} links, longest on " if link.links > 1 else ""
+            yield f"  {job.name} with {link.beside}: {many}{link.src} to {link.dst}{together}; busy {100 * link.busy:.1f} %"
+
+
+def jobs_facts(row: JobsRow) -> list[Fact]:
+    """Return the figures of a setting as facts."""
+    steps = min(job.steps for job in row.jobs)
+    return [
+        Fact("slow-down", f"{row.slow_down:.3f} in the mean, {row.worst:.3f} of the worst job; {steps} steady steps or more"),
+        Fact("fairness", f"{row.fairness:.4f} (Jain's index of the speeds that jobs keep; 1: all keep the same)"),
+        Fact("computing", f"{100 * row.computing:.1f} % of the time of all NPUs of the jobs"),
+        Fact("busiest link", f"{row.busiest_link}, busy {100 * row.busiest:.1f} % of the time"),
+    ]
+
+
+def jobs_title(row: JobsRow) -> str:
+    """Return what runs where, in words."""
+    many = f"{len(row.jobs)} jobs" if len(row.jobs) > 1 else "1 job"
+    setting = f"placement {row.placement}, shift {row.shift}, share {row.share}"
+    return f"{many} on {row.topology}, {setting}, timed by {row.engine} ({row.tasks:,} tasks)"
+
+
+def _in_setting(row: JobsRow) -> list[str]:
+    """Return the lines on the jobs in one setting."""
+    links = list(link_lines(row))
+    shared = ["", "shared links:", *links] if links else ["", "no link is shared"]
+    pairs = ["", pair_table(row)] if len(row.jobs) > 1 else []
+    return [jobs_title(row), "", column_table(job_columns(), row.jobs), "", *fact_lines(jobs_facts(row)), *pairs, *shared]
+
+
+def _times(value: float) -> str:
+    """Return a ratio as text."""
+    return f"{value:.3f}"
+
+
+def _short(npus: str) -> str:
+    """Return ranges of NPUs, cut where they are long."""
+    return npus if len(npus) <= _MOST_LETTERS else f"{npus[: _MOST_LETTERS - 4].rpartition(',')[0]},..."

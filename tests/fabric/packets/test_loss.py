@@ -1,0 +1,138 @@
+"""Ports that drop packets, what is sent again, and senders with rates or windows that heed losses."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from emu.errors import InputError, RunError
+from emu.fabric.engine.packets.packet_network import NETWORKS, network_of
+from emu.fabric.engine.packets.packet_run import run_packets
+from emu.fabric.engine.packets.ways import path_ways
+from emu.fabric.packet_fabric import PacketFabric
+from tests.fabric.packets.packet_cases import PACKET_FS, RING, STAR, TREE, Sent, messages, rounds_of_ring
+
+MIB = 2**20
+US = 10**9
+LOSSY = network_of("roce", lossless="drop", queue_bytes=16 * 4160, timeout_fs=200 * US)
+INCAST = [(src, 0, MIB) for src in range(1, 8)]
+sizes = st.integers(1, 60_000)
+sent_to_one = st.lists(st.tuples(st.integers(0, 4), st.just(5), sizes), min_size=1, max_size=16)
+
+
+@settings(max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    sent=sent_to_one,
+    room=st.integers(3, 8),
+    recovery=st.sampled_from(["selective", "go-back-n"]),
+    control=st.sampled_from(["none", "window", "cubic", "dcqcn"]),
+    fabric=st.sampled_from([STAR, TREE]),
+    route=st.sampled_from(["hash", "random", "in-turn"]),
+)
+def test_what_is_dropped_is_sent_again_until_every_byte_is_there(
+    sent: list[Sent], room, recovery, control, fabric, route
+) -> None:
+    if control == "cubic":
+        recovery = "selective"
+    network = replace(
+        LOSSY,
+        queue_bytes=room * 4160,
+        recovery=recovery,
+        congestion=control,
+        route=route,
+        window_bytes=2**15,
+        reorder_packets=4,
+    )
+    run = run_packets(messages(fabric, sent), fabric, network, len(sent), most_events=2_000_000)
+    assert run.n_lost == 0
+    assert (run.timeline.end_fs > run.timeline.start_fs).all()
+    came = run.timeline.carried_bytes[fabric.links.dst == 5].sum()
+    whole = sum(size + 64 * -(-size // 4096) for _, _, size in sent)
+    assert came >= whole
+    if recovery == "selective":
+        assert came == whole  # what is lost never gets there, and nothing else is sent again
+
+
+@pytest.mark.parametrize(("recovery", "again"), [("selective", "it is"), ("go-back-n", "all from there on is")])
+def test_the_report_says_what_is_sent_again(recovery: str, again: str) -> None:
+    [said] = [line for line in PacketFabric(replace(LOSSY, recovery=recovery)).assumptions if "queue full" in line]
+    assert said == f"what finds a queue full is lost; {again} sent again, after 200 us at the latest; no congestion control"
+
+
+def test_without_losses_all_that_is_sent_again_is_nothing() -> None:
+    graph = messages(STAR, [(0, 1, MIB), (2, 3, MIB)])
+    plain = run_packets(graph, STAR, NETWORKS["roce"])
+    for recovery in ("selective", "go-back-n"):
+        run = run_packets(graph, STAR, replace(LOSSY, recovery=recovery))
+        assert (run.n_trimmed, run.n_resent) == (0, 0)
+        assert run.timeline.end_fs.tolist() == plain.timeline.end_fs.tolist()
+
+
+def test_a_lost_last_packet_is_sent_again_when_the_time_is_out() -> None:
+    network = replace(LOSSY, queue_bytes=4160)
+    run = run_packets(messages(STAR, [(src, 0, 4096) for src in range(1, 4)]), STAR, network)
+    assert run.n_trimmed > 0
+    first, *others = sorted(run.timeline.end_fs.tolist())
+    assert first < 3 * US
+    assert min(others) > 200 * US
+
+
+def test_who_goes_back_sends_more_again_than_what_was_lost() -> None:
+    network = replace(LOSSY, recovery="go-back-n", congestion="window", window_bytes=2**17)
+    run = run_packets(messages(STAR, INCAST), STAR, network)
+    assert run.n_resent > 1.2 * run.n_trimmed > 0
+    again = run.n_packet_hops / (2 * 7 * 256)
+    assert again > 1
+    assert run.timeline.end_fs.max() > run_packets(messages(STAR, INCAST), STAR, NETWORKS["roce"]).timeline.end_fs.max()
+
+
+def test_a_deadlock_is_found_although_senders_have_timers() -> None:
+    network = network_of("roce", pause_above_bytes=4096, resume_below_bytes=4096, recovery="go-back-n", timeout_fs=20 * US)
+    graph = messages(RING, [(i, (i + 2) % 6, 4 * MIB) for i in range(6)])
+    with pytest.raises(RunError, match="wait for one another in a circle"):
+        run_packets(graph, RING, network, ways=path_ways(graph, RING.links))
+
+
+def test_windows_that_heed_losses_lose_fewer_packets() -> None:
+    graph = messages(STAR, INCAST)
+    network = replace(LOSSY, congestion="window", window_bytes=2**17, host_queue="fifo")
+    fixed, cubic = (run_packets(graph, STAR, replace(network, congestion=control)) for control in ("window", "cubic"))
+    assert 0 < cubic.n_trimmed < fixed.n_trimmed / 2
+
+
+def test_acknowledgements_wait_behind_data_where_a_host_has_one_queue() -> None:
+    graph = rounds_of_ring(STAR, 4, MIB)
+    network = network_of("roce", congestion="window", window_bytes=2**18, packets_per_ack=8)
+    turns, fifo = (run_packets(graph, STAR, replace(network, host_queue=queue)).timeline.end_s for queue in ("turns", "fifo"))
+    assert 1.01 < fifo / turns < 1.3
+
+
+def test_a_rate_is_the_links_without_marks_and_half_of_it_after_one() -> None:
+    graph = messages(STAR, [(0, 1, MIB)])
+    paced = network_of("roce", congestion="dcqcn")
+    assert run_packets(graph, STAR, paced).timeline.end_fs[0] == run_packets(graph, STAR, NETWORKS["roce"]).timeline.end_fs[0]
+    both = messages(STAR, [(1, 0, 2 * MIB), (2, 0, 2 * MIB)])
+    run = run_packets(both, STAR, replace(paced, mark_from_bytes=4160, mark_to_bytes=4160))
+    fair_fs = 4 * 256 * 2 * PACKET_FS * 4160 / 4096
+    assert run.timeline.end_fs.max() > 1.3 * fair_fs / 2  # both are cut at one time, so that the port is not full
+    assert np.diff(run.timeline.end_fs) == pytest.approx(0, abs=US)
+
+
+REFUSED = {
+    "acks must be in-order or any": {"lossless": "drop", "acks": "none"},
+    "recovery must be selective with congestion=nscc": {"recovery": "go-back-n", "congestion": "nscc"},
+    "recovery must be selective where packets are trimmed": {"recovery": "go-back-n", "lossless": "trim", "queue_bytes": 2**16},
+    "route must be another one where packets are dropped": {"lossless": "drop", "route": "least-loaded"},
+    "host_queue must be turns, or fifo with congestion=window": {"host_queue": "fifo"},
+    "mark_from_bytes must be at most mark_to_bytes, 4160": {"mark_to_bytes": 4160},
+    "timeout_fs must be 1 or more": {"timeout_fs": 0},
+    "recovery must be one of selective, go-back-n": {"recovery": "none"},
+}
+
+
+@pytest.mark.parametrize("line", REFUSED)
+def test_settings_of_losses_that_do_not_fit_are_refused(line: str) -> None:
+    with pytest.raises(InputError, match=line):
+        network_of("roce", **REFUSED[line])

@@ -1,0 +1,179 @@
+"""The command `emu jobs`: its report, its settings, and what it refuses."""
+
+from pathlib import Path
+
+import pytest
+
+import emu as library
+from emu.model.generate.generate import generate
+from emu.model.model import find_model
+from emu.model.plan.plan import Plan
+from emu.model.stack.stack import Stack
+from emu.trace.trace_file import save
+
+LINE = ("--topology", "ring:n=8,bandwidth=1GB/s,latency=0ns")
+TWO = """
+[settings]
+steps = 3
+
+[[job]]
+name = "even"
+operation = "all_reduce"
+algorithm = "ring"
+size = "4MB"
+ranks = 4
+pause = "2ms"
+npus = [0, 2, "4", 6]
+
+[[job]]
+name = "odd"
+operation = "all_reduce"
+algorithm = "ring"
+size = "4MB"
+ranks = 4
+pause = "2ms"
+npus = "1,3,5,7"
+"""
+TRAINS = """
+[[job]]
+name = "trains"
+model = "llama-tiny"
+plan = "dp=2"
+global_batch = 2
+seq = 16
+algorithm = ["all_reduce=ring"]
+"""
+
+
+@pytest.fixture(autouse=True)
+def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("two.toml").write_text(TWO)
+    save(generate(find_model("llama-tiny"), Plan(dp=2, global_batch=2, seq=16), Stack()), Path("step.trace"))
+
+
+def test_the_report_tells_who_slows_whom_over_which_links(emu):
+    said = emu("jobs", "two.toml", *LINE)
+    assert said.code == 0
+    for line in (
+        "even  all_reduce of 3.815 MiB every 2 ms      4  0,2,4,6       1     0 s        8 ms   14 ms  14 ms to 14 ms",
+        "slow-down       1.750 in the mean, 1.750 of the worst job",
+        "odd        1.750  1.000",
+        "even with odd: 8 links, longest on NPU 0 to NPU 1, both send for 12 ms a step; busy 85.7 %",
+    ):
+        assert line in said.out
+
+
+def test_settings_are_compared_in_one_table(emu):
+    rows = emu("jobs", "two.toml", *LINE, "--shift", "none", "--shift", "circle", "--json").json
+    assert [(row["shift"], row["slow_down"]) for row in rows] == [("none", 1.75), ("circle", 1.5)]
+    assert [job["begin_s"] for job in rows[1]["jobs"]] == [0, 0.002]
+    said = emu("jobs", "two.toml", *LINE, "--shift", "none", "--shift", "circle").out
+    assert "shortest steps in the mean: packed, shift circle" in said
+
+
+def test_a_dict_is_a_file_and_an_answer_draws_itself():
+    loop = {"operation": "all_reduce", "size": 4_000_000, "ranks": 4, "algorithm": "ring", "pause": 0.002}
+    answer = library.jobs({"job": [loop | {"npus": "0,2,4,6"}, loop | {"npus": "1,3,5,7"}]}, topology=LINE[1], steps=2)
+    assert (answer.slow_down, [job.name for job in answer.jobs]) == (1.75, ["job 0", "job 1"])
+    assert answer.to_dict()[0]["pairs"] == [[1.0, 1.75], [1.75, 1.0]]
+    assert "1.750 x" in {text.get_text().partition("\n")[2] for text in answer.plot().get_yticklabels()}
+    answer.save("jobs.html")
+    answer.save_timeline("jobs.json")
+    assert "odd" not in Path("jobs.html").read_text()
+    assert '"name":"step 2"' in Path("jobs.json").read_text()
+
+
+def test_a_model_a_trace_and_a_loop_share_a_fabric(emu):
+    Path("mixed.toml").write_text(
+        f'{TWO}\n{TRAINS}\n[[job]]\nname = "again"\ntrace = "step.trace"\nalgorithm = "all_reduce=ring"\n'
+    )
+    (row,) = emu("jobs", "mixed.toml", "--topology", "torus:dims=4x4,bandwidth=1GB/s,latency=0ns", "--json").json
+    by_name = {job["name"]: job for job in row["jobs"]}
+    assert {name: job["ranks"] for name, job in by_name.items()} == {"even": 4, "odd": 4, "trains": 2, "again": 2}
+    assert (
+        by_name["trains"]["alone_s"]
+        == library.estimate(
+            model="llama-tiny",
+            plan="dp=2",
+            topology="torus:dims=4x4,bandwidth=1GB/s,latency=0ns",
+            global_batch=2,
+            seq=16,
+            algorithm=["all_reduce=ring"],
+        ).step_time_s
+    )
+    assert by_name["again"]["alone_s"] == pytest.approx(by_name["trains"]["alone_s"], rel=0.2)
+    assert all(job["steps"] >= 3 for job in row["jobs"])
+
+
+def bad(old: str, new: str) -> str:
+    """The file of two jobs with one thing changed."""
+    assert old in TWO
+    return TWO.replace(old, new, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (bad('"1,3,5,7"', '"1,3,4,7"'), "jobs: npus of odd must be NPUs that no job has yet, got 'NPU 4 of even'"),
+        (bad('"1,3,5,7"', '"1,3,5,5"'), "jobs: npus of odd must be NPUs that no job has yet, got 5"),
+        (bad('"1,3,5,7"', '"1,3,5,9"'), "jobs: npus of odd must be 0 to 7, the NPUs of ring:n=8"),
+        (bad('"1,3,5,7"', '"1,3,5"'), "jobs: npus of odd must be one for each of its 4 ranks, got 3"),
+        (bad('"1,3,5,7"', '"1-x"'), "'bad.toml': odd: npus must be numbers and ranges, such as '0-7,16', got '1-x'"),
+        (bad('pause = "2ms"', 'start = "-1s"'), "'bad.toml': even: start must be a time of 0 or more such as 500ns or 1.5us"),
+        (bad("ranks = 4", "ranks = 0"), "'bad.toml': even: ranks must be a whole number of 1 or more, got 0"),
+        (bad("ranks = 4", "ranks = 1"), "'bad.toml': even: ranks must be 2 or more, got 1"),
+        (bad("ranks = 4", "weight = 2"), "'bad.toml': even: ranks must be given beside operation, got 'none'"),
+        (bad("ranks = 4", "ranks = 4\nweight = 99"), "jobs: weight of even must be a whole number from 1 to 64, got 99"),
+        (bad('"4MB"', '"4M"'), "'bad.toml': even: size must be a size such as 64MiB, 1GB or 4096B, got '4M'"),
+        (
+            bad('"all_reduce"', '"all_reduced"'),
+            "'bad.toml': even: no operation is called 'all_reduced'; did you mean all_reduce",
+        ),
+        (bad('algorithm = "ring"', 'algorithm = "rong"'), "'bad.toml': even: no all_reduce algorithm is called 'rong'"),
+        (bad("pause =", "wait ="), "'bad.toml': even: unknown setting 'wait'"),
+        (bad('name = "odd"', 'name = "even"'), "jobs: name must be another for each job, got 'even'"),
+        (bad('name = "odd"', "name = 3"), "'bad.toml': job 1: name must be a text, got 3"),
+        (
+            bad('operation = "all_reduce"', 'mode = "x"'),
+            "'bad.toml': even: the job must be one with a model, a trace or an operation",
+        ),
+        (bad("steps = 3", "steps = 0"), "jobs: steps must be 1 or more, got 0"),
+        (bad("steps = 3", 'time = "exact"'), "jobs: time must be auto, whole or composed, got 'exact'"),
+        (
+            bad("steps = 3", 'placement = "dense"'),
+            "jobs: no placement is called 'dense'; known: own, packed, rails, random, segments, spread",
+        ),
+        (
+            bad("steps = 3", 'placement = "spread:unit=0"'),
+            "placement spread: unit must be a whole number of 1 or more, got '0'",
+        ),
+        (bad("steps = 3", 'placement = "packed:unit=2"'), "placement packed: unknown setting 'unit'; it takes none"),
+        (bad("steps = 3", 'shift = "round"'), "jobs: shift must be none or circle, got 'round'"),
+        (bad("steps = 3", 'share = "equal"'), "jobs: share must be weights, fair or intensity, got 'equal'"),
+        (bad("[settings]", "[setting]"), "'bad.toml': unknown setting 'setting'; did you mean settings?"),
+        ("[settings]\nsteps = 2\n", "'bad.toml': job must be a table for each job, got 'none'; write a [[job]] for each"),
+        ("[[job]\n", "'bad.toml': no TOML: "),
+        (TRAINS.replace("dp=2", "dp=16"), "'bad.toml': trains: "),
+        (TRAINS.replace("dp=2", "dp=2,vp=2"), "'bad.toml': trains: "),
+        (TRAINS.replace("llama-tiny", "llama3-8b"), "jobs: trains: llama3-8b by dp=2 takes"),
+        (TRAINS.replace("llama-tiny", "llama-tinny"), "'bad.toml': trains: no model is called 'llama-tinny'; did you mean"),
+        (
+            TWO.replace("npus", "# npus") + TRAINS,
+            "jobs: ranks of even, odd, trains must be at most 8, the free NPUs of ring:n=8",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(emu, text, said):
+    Path("bad.toml").write_text(text)
+    done = emu("jobs", "bad.toml", *LINE)
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1), done.err
+    assert said in done.err
+
+
+def test_packets_have_no_weights(emu):
+    Path("heavy.toml").write_text(bad("ranks = 4", "ranks = 4\nweight = 2"))
+    said = emu("jobs", "heavy.toml", *LINE, "--fabric", "packets").err
+    assert "jobs: weight of even must be 1 where --fabric is packets, got 2; packets have no weights" in said
+    said = emu("jobs", "two.toml", *LINE, "--fabric", "packets", "--share", "intensity").err
+    assert "jobs: --share must be weights or fair where --fabric is packets, got 'intensity'; packets have no weights" in said

@@ -1,0 +1,131 @@
+"""`emu queue` and `emu.queue`: what it prints and saves, jobs of a file and with a model, and impossible input in one line."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import emu
+from emu.study.queue.npu_time import REASONS
+
+SWITCH = "switch:n=8,bandwidth=50GB/s,latency=500ns"
+ON = ("queue", "--topology", SWITCH, "--faultless")
+TWO = "submit,npus,seconds,priority\n0,8,3600,0\n1800,4,60,1\n"
+
+
+@pytest.fixture(autouse=True)
+def jobs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("jobs.csv").write_text(TWO)
+
+
+def test_jobs_of_a_file_wait_and_all_time_is_told():
+    answer = emu.queue(topology=SWITCH, arrivals="jobs.csv", days=1, faultless=True, checkpoint="0s", policy="fifo")
+    assert (answer.ended, answer.jobs, answer.npus) == (2, 2, 8)
+    assert answer.wait_mean_s == 900
+    hours = answer.npu_hours
+    assert sum(hours.values()) == pytest.approx(8 * 24)
+    assert hours["work"] == pytest.approx(8 + 4 / 60)
+    assert hours["blocked"] == 0
+    assert answer.goodput == pytest.approx((8 + 4 / 60) / 192)
+    assert [(wait.least_npus, wait.jobs, wait.mean_s) for wait in answer.waits] == [(2, 2, 900)]
+
+
+def test_several_machines_and_policies_have_the_same_jobs_in_one_table(emu):
+    words = ("--mix", "acme", "--jobs", "40", "--days", "1", "--load", "70%", "--npus", "72", "--policy", "fifo", "--policy")
+    done = emu("queue", "--topology", "nvl:72", "--topology", SWITCH, *words, "backfill", "--npus-per-node", "1", "--json")
+    rows = json.loads(done.out)["rows"]
+    assert [(row["topology"], row["policy"], row["copies"]) for row in rows] == [
+        ("nvl:72", "fifo", 1),
+        ("nvl:72", "backfill", 1),
+        (SWITCH, "fifo", 9),
+        (SWITCH, "backfill", 9),
+    ]
+    for row in rows:
+        assert row["jobs"] == row["ended"] + row["running"] + row["waiting"] + row["refused"] == 40
+        assert sum(row["npu_hours"].values()) == pytest.approx(72 * 24)
+        assert list(row["npu_hours"]) == [*REASONS]
+        assert sum(wait["jobs"] for wait in row["waits"]) + row["refused"] == 40
+    assert rows[0]["wait_mean_s"] >= rows[1]["wait_mean_s"]
+
+
+def test_the_same_seed_prints_the_same(emu):
+    words = (*ON, "--mix", "philly", "--jobs", "50", "--days", "2", "--load", "80%", "--json")
+    first, again, other = emu(*words), emu(*words), emu(*words, "--seed", "1")
+    assert first.out == again.out
+    assert first.out != other.out
+
+
+def test_faults_stop_jobs_and_are_those_of_the_options(emu):
+    Path("log.csv").write_text("server,start_day,end_day\n0,0.01,0.5\n1,0.9,2\n")
+    log = ("--log", "log.csv", "--npus-per-server", "4", "--npus-per-node", "4")
+    words = ("--arrivals", "jobs.csv", "--days", "1", "--checkpoint", "0s", "--restart", "0s", "--checkpoint-every", "600s")
+    done = emu("queue", "--topology", SWITCH, *log, *words, "--json")
+    (row,) = json.loads(done.out)["rows"]
+    assert row["fault_stops"] == 1
+    assert row["npu_hours"]["faulty"] == pytest.approx(4 * (0.49 + 0.1) * 24)
+    assert row["npu_hours"]["again"] == pytest.approx(8 * (0.01 * 86400 - 600) / 3600)  # one checkpoint at 600 s
+
+
+def test_work_of_a_model_takes_the_time_of_its_steps(emu):
+    step = "llama-tiny,dp=4,4,16"
+    Path("trained.csv").write_text(f"submit,npus,model,plan,global_batch,seq,steps\n0,4,{step},1000\n")
+    done = emu(*ON, "--arrivals", "trained.csv", "--days", "0.01", "--checkpoint", "0s", "--json")
+    (row,) = json.loads(done.out)["rows"]
+    plan = ("--model", "llama-tiny", "--plan", "dp=4", "--global-batch", "4", "--seq", "16", "--topology", SWITCH, "--json")
+    step_s = json.loads(emu("estimate", *plan).out)["step_time_s"]
+    assert row["npu_hours"]["work"] == pytest.approx(4 * 1000 * step_s / 3600, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--days", "1"), "queue: jobs must be given by --arrivals or by --mix, one of them, got 'none'"),
+        (("--mix", "acme", "--arrivals", "jobs.csv"), "jobs must be given by --arrivals or by --mix, one of them, got 'both'"),
+        (("--arrivals", "jobs.csv", "--jobs", "3"), "queue: --jobs must be left out with --arrivals, got 3"),
+        (("--arrivals", "jobs.csv", "--load", "50%"), "queue: --load must be left out with --arrivals, got '50%'"),
+        (("--mix", "acme", "--days", "0"), "queue: --days must be above 0"),
+        (("--mix", "acme", "--days", "nan"), "queue: --days must be above 0"),
+        (("--mix", "acme", "--policy", "fifa"), "no policy of a queue is called 'fifa'; did you mean fifo?"),
+        (("--mix", "acma"), "no mix of jobs is called 'acma'; did you mean acme?"),
+        (("--mix", "acme", "--mtbf", "1d", "--mttr", "1h"), "queue: --mtbf must be left out with --faultless"),
+        (("--mix", "acme", "--npus", "4"), "--npus must be 8 or more"),
+        (("--arrivals", "none.csv"), "none.csv"),
+        (("--arrivals", "late.csv"), "late.csv, line 3: submit must be 5 or later"),
+        (("--arrivals", "large.csv"), "large.csv, line 2: npus must be at most 8, those of the machine, got 9"),
+        (("--arrivals", "model.csv"), "model.csv, line 2: npus must be 2, those of the plan dp=2, got 4"),
+    ],
+)
+def test_impossible_input_is_answered_in_one_line(emu, words, said):
+    Path("late.csv").write_text("submit,npus,seconds\n5,1,1\n4,1,1\n")
+    Path("large.csv").write_text("submit,npus,seconds\n5,9,1\n")
+    Path("model.csv").write_text("submit,npus,model,plan,global_batch,seq,steps\n0,4,llama-tiny,dp=2,2,16,10\n")
+    done = emu(*ON, *words)
+    lines = [line for line in done.err.splitlines() if not line.startswith("emu: loading")]
+    assert (done.code, done.out, len(lines)) == (2, "", 1)
+    assert said in lines[0]
+
+
+def test_an_account_longer_than_the_log_is_refused(emu):
+    done = emu("queue", "--topology", SWITCH, "--mix", "acme", "--days", "400")
+    assert done.code == 2
+    assert "queue: --days must be at most" in done.err
+
+
+def test_a_job_with_a_model_needs_one_topology(emu):
+    Path("model.csv").write_text("submit,npus,model,plan,global_batch,seq,steps\n0,2,llama-tiny,dp=2,2,16,10\n")
+    done = emu(*ON, "--npus", "16", "--arrivals", "model.csv")
+    assert done.code == 2
+    assert "a job with a model must be a topology of the whole machine, not 2 copies" in done.err
+
+
+def test_an_answer_is_saved_in_all_its_forms():
+    answer = emu.queue(topology=SWITCH, arrivals="jobs.csv", days=1, faultless=True)
+    for ending in (".json", ".csv", ".jsonl", ".html", ".png", ".svg"):
+        answer.save(f"queue{ending}")
+        assert Path(f"queue{ending}").stat().st_size > 100
+    assert len(answer.to_pandas()) == 1
+    assert answer.to_dict()["rows"][0]["moments"][0]["largest"] == 8
+    page = Path("queue.html").read_text()
+    assert "Waiting by size" in page
+    assert "NPU hours" in page

@@ -1,0 +1,75 @@
+"""Placement of several jobs: each policy by hand, and invariants of all of them on machines of several kinds."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from emu.errors import InputError
+from emu.study.jobs.job import Job, loop_work
+from emu.study.jobs.job_placement import POLICIES, place_jobs, segments_of
+from emu.topology.catalogue import build_topology
+
+SERVERS = "servers:nodes=4,gpus=4"
+PODS = "hpn:pod:dims=2x4x2"
+
+
+def jobs_of(sizes: Sequence[int], named: dict[int, tuple[int, ...]] | None = None) -> list[Job]:
+    work = [loop_work("all_reduce", 4096, size, ("all_reduce=ring",)) for size in sizes]
+    return [Job(f"job {i}", each, (named or {}).get(i, ())) for i, each in enumerate(work)]
+
+
+def placed(policy: str, sizes: Sequence[int], where: str = SERVERS, **more) -> list[list[int]]:
+    return [npus.tolist() for npus in place_jobs(jobs_of(sizes, **more), build_topology(where), policy)]
+
+
+@pytest.mark.parametrize(
+    ("policy", "found"),
+    [
+        ("packed", [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9]]),
+        ("spread", [[0, 2, 4, 6, 8, 9], [1, 3, 5, 7]]),
+        ("spread:unit=2", [[0, 1, 4, 5, 8, 9], [2, 3, 6, 7]]),
+        ("rails", [[0, 4, 8, 12, 1, 5], [9, 13, 2, 6]]),
+        ("own", [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9]]),
+    ],
+)
+def test_a_policy_gives_these_npus(policy, found):
+    assert placed(policy, (6, 4)) == found
+
+
+def test_a_job_gets_the_segment_that_it_leaves_fewest_npus_of():
+    where = build_topology(PODS)
+    assert segments_of(where).tolist() == [0] * 8 + [1] * 8
+    assert placed("segments", (5, 2, 8), PODS) == [[0, 1, 2, 3, 4], [5, 6], list(range(8, 16))]
+    assert placed("segments", (5, 10), PODS)[1] == [*range(8, 16), 5, 6]  # no segment has room: the emptiest first
+
+
+def test_named_npus_are_taken_before_a_policy_places():
+    assert placed("packed", (2, 3, 2), named={1: (0, 3, 5)}) == [[1, 2], [0, 3, 5], [4, 6]]
+
+
+@pytest.mark.parametrize("policy", [*POLICIES, "random:unit=4,seed=3", "spread:unit=3"])
+@pytest.mark.parametrize(
+    "where", [SERVERS, PODS, "torus:dims=4x4,bandwidth=1GB/s,latency=1us", "infinitehbd:dims=1x8x2x4,tp=16"]
+)
+def test_no_npu_is_given_twice_and_each_rank_has_one(policy, where):
+    sizes = (4, 2, 2, 6)
+    found = placed(policy, sizes, where)
+    assert [len(npus) for npus in found] == list(sizes)
+    assert len(set(np.concatenate(found).tolist())) == sum(sizes)
+    assert placed(policy, sizes, where) == found
+
+
+def test_the_systems_own_rules_may_leave_hosts_of_other_jobs_alone():
+    assert placed("own", (2, 4), PODS) == [[0, 1], [2, 3, 4, 5]]
+    with pytest.raises(InputError, match="jobs: placement own, to which the NPUs of earlier jobs are faulty: ranks must be at"):
+        placed("own", (3, 13), PODS)  # the other GPU of the second host is not used
+
+
+def test_seeds_place_differently():
+    assert placed("random:seed=1", (6, 4)) != placed("random:seed=2", (6, 4))
+
+
+def test_more_ranks_than_npus_are_refused():
+    with pytest.raises(InputError, match="jobs: ranks of job 0, job 1 must be at most 16, the free NPUs of servers"):
+        placed("packed", (10, 7))

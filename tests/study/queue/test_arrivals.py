@@ -1,0 +1,62 @@
+"""Files of arrivals: what a line gives, and each mistake answered in one line with the file and the line number."""
+
+import pytest
+
+from emu.errors import InputError
+from emu.study.queue.arrivals import read_arrivals
+from emu.study.queue.queued_job import JobModel
+
+HEAD = "submit,npus,seconds,priority\n"
+TRAINED = "submit,npus,model,plan,global_batch,seq,steps\n"
+
+
+def read(tmp_path, text):
+    path = tmp_path / "jobs.csv"
+    path.write_text(text)
+    return read_arrivals(path, 64)
+
+
+def test_a_line_is_a_job(tmp_path):
+    first, second = read(tmp_path, HEAD + "0,8,60,\n1.5,64,0.25,-3\n")
+    assert (first.submit_us, first.npus, first.work_us, first.priority) == (0, 8, 60_000_000, 0)
+    assert (second.submit_us, second.npus, second.work_us, second.priority) == (1_500_000, 64, 250_000, -3)
+
+
+def test_work_can_be_steps_of_a_model(tmp_path):
+    (job,) = read(tmp_path, TRAINED + '0,8,llama-tiny,"dp=4,tp=2",8,64,100\n')
+    assert job.trained == JobModel("llama-tiny", "dp=4,tp=2", 8, 64, 100)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        (HEAD, 2, "a job must follow the names of the columns"),
+        ("submit,npus\n0,1\n", 1, "columns must be submit, npus, and seconds or model"),
+        ("submit,seconds\n0,1\n", 1, "columns missing: npus"),
+        ("submit,npus,secnds\n0,1,2\n", 1, "no column of arrivals is called 'secnds'; did you mean seconds or steps?"),
+        ("submit,npus,seconds,seconds\n0,1,2,3\n", 1, "columns must be different"),
+        (HEAD + "0,8,60,0\n-1,8,60,0\n", 3, "submit must be seconds of 0 or more"),
+        (HEAD + "5,8,60,0\n6,8,60,0\n4,8,60,0\n", 4, "submit must be 6 or later, as in the line before, got '4'; sort"),
+        (HEAD + "0,65,60,0\n", 2, "npus must be at most 64, those of the machine, got 65"),
+        (HEAD + "0,0,60,0\n", 2, "npus must be a whole number of 1 or more"),
+        (HEAD + "0,8.5,60,0\n", 2, "npus must be a whole number of 1 or more"),
+        (HEAD + "0,8,-60,0\n", 2, "seconds must be seconds above 0"),
+        (HEAD + "0,8,0,0\n", 2, "seconds must be seconds above 0"),
+        (HEAD + "0,8,nan,0\n", 2, "seconds must be seconds above 0"),
+        (HEAD + "0,8,inf,0\n", 2, "seconds must be seconds above 0"),
+        (HEAD + "0,8,soon,0\n", 2, "seconds must be seconds above 0"),
+        (HEAD + "0,8,60,high\n", 2, "priority must be a whole number; larger goes first, got 'high'"),
+        (HEAD + "0,8\n", 2, "the line must be 4 values"),
+        (HEAD + "0,8,60,0,1\n", 2, "the line must be 4 values"),
+        (HEAD + "0,8,,0\n", 2, "work must be seconds, or steps of a model, one of them, got 'none'"),
+        (TRAINED + "0,8,llama-tiny,,8,64,100\n", 2, "a job with a model must be given all of"),
+        (TRAINED + "0,8,llama-tiny,dp=8,8,64,0\n", 2, "steps must be a whole number of 1 or more"),
+    ],
+)
+def test_a_mistake_is_answered_with_its_line(tmp_path, text, line, words):
+    with pytest.raises(InputError) as refused:
+        read(tmp_path, text)
+    message = str(refused.value)
+    assert message.startswith(f"{tmp_path / 'jobs.csv'}, line {line}: ")
+    assert words in message
+    assert "\n" not in message

@@ -1,0 +1,41 @@
+"""The figures of a queue, by hand: fragments, the largest job, waiting by size, and why jobs were refused."""
+
+import pytest
+
+from emu.study.queue.queue_row import QueuedOn, queue_row
+from tests.study.queue.queues import SWITCH, jobs_of, run
+
+HALVES = jobs_of([(0, 4, 2000), (0, 4, 1), (0, 4, 2000), (0, 4, 1)])  # half of each of two servers stays free after a second
+
+
+def row_of(history, group=8):
+    return queue_row(QueuedOn("a machine", 1, "fifo", group), history)
+
+
+@pytest.mark.parametrize(("group", "largest", "fragments"), [(8, 0, 1.0), (4, 8, 0.0), (3, 6, 0.25)])
+def test_fragments_are_free_npus_that_the_largest_job_leaves(group, largest, fragments):
+    row = row_of(run("servers:nodes=2", HALVES, 1440, group=group), group)
+    assert [(moment.free, moment.largest) for moment in row.moments[2:]] == [(8, largest)] * 718
+    assert row.largest_median == largest
+    assert row.fragmentation == pytest.approx(fragments, abs=0.01)
+
+
+def test_waiting_is_told_by_size_with_jobs_that_never_started():
+    jobs = jobs_of([(0, 8, 100), (0, 1, 10), (10, 8, 1000), (20, 1, 10), (30, 9, 1)])
+    row = row_of(run(SWITCH.format(8), jobs, 600))
+    assert [(w.least_npus, w.most_npus, w.jobs, w.never_started, w.mean_s) for w in row.waits] == [
+        (1, 1, 2, 1, (100 + 580) / 2),
+        (2, 8, 2, 0, 50),
+    ]
+    assert (row.ended, row.running, row.waiting, row.refused) == (2, 1, 1, 1)
+    assert row.refusals == {"it asks for 9 NPUs of 8": 1}
+    assert row.wait_p95_s == 580
+    assert row.wait_mean_s == (0 + 100 + 100 + 580) / 4
+
+
+def test_shares_are_of_all_time_and_hours_sum_to_the_machine():
+    row = row_of(run(SWITCH.format(8), jobs_of([(0, 4, 1800)]), 3600))
+    assert (row.utilisation, row.goodput) == (0.25, 0.25)
+    assert row.npu_hours["work"] == 2
+    assert sum(row.npu_hours.values()) == 8
+    assert row.days == pytest.approx(1 / 24)
