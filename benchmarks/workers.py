@@ -30,9 +30,26 @@ CASES = {
         *("bench", "all_reduce", "--algorithm", "all", "--topology", "ub-mesh:rack"),
         *("--begin", "1KiB", "--end", "64MiB", "--factor", "4"),
     ),
+    "design": (
+        *(
+            "design",
+            "--model",
+            "llama-tiny",
+            "--npus",
+            "2,4",
+            "--global-batch",
+            "8",
+            "--seq",
+            "64",
+            "--stack",
+            "software=megatron",
+        ),
+        *("--topology", "ub-mesh:board:lane_rate={7GB/s..28GB/s:4},latency={100ns,500ns}", "--faults", "tp=2,rate=1%"),
+        *("--stack", "software=megatron", "--plan", "recompute=none,pp=1,cp=1", "--npu", "dollars=30000,watts=700"),
+    ),
     "repro": ("repro", "all"),
 }
-_KEPT = ("plan", "repro")  # commands with a cache
+_KEPT = ("plan", "design", "repro")  # commands with a cache
 _KILLED_AT = 0.5  # of the time that the command took on both raylets
 _COLUMNS = ("case", "alone", "two raylets", "one killed", "bits", "line")
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from emu.trace.trace import Trace as Trace
     from launch.data.devices import find_device as find_device
     from launch.front.calibrations import calibrate as calibrate
+    from launch.front.designs import design as design
     from launch.front.exhibits import draw as draw
     from launch.front.exhibits import show_collective as show_collective
     from launch.front.exhibits import show_topology as show_topology
@@ -85,6 +86,7 @@ _HOME = {
     "collective": "emu.collective.algorithm",
     "compare": "launch.front.steps.replays",
     "cost": "launch.front.network_costs",
+    "design": "launch.front.designs",
     "draw": "launch.front.exhibits",
     "estimate": "launch.front.steps.estimates",
     "faults": "launch.front.machine_faults",

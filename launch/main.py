@@ -36,6 +36,7 @@ COMMANDS = {
     "estimate": "Estimate how long a training step takes at full size, without running it.",
     "repro": "Compute figures that papers and vendors published, and compare them with the printed values.",
     "plan": "Find the plan that trains a model fastest, and say why the next plans are slower.",
+    "design": "Find the machines for a training job that no other beats in speed, price, power and availability.",
     "jobs": "Run jobs side by side on one fabric: how far do they slow one another down?",
     "outage": "Compute a job's throughput over time while parts of the machine fail and come back.",
     "faults": "Compute what faults leave of a machine: waste, the largest job, goodput.",

@@ -74,13 +74,20 @@ class Section:
 
     def price(self, part: str) -> PartPrice | None:
         """Return the price of a network part; None if it has none. That of `link x4` is four times that of `link x*`."""
-        own = self.parts.get(part)
-        if own is not None:
-            return own
+        found = self.entry(part)
+        return None if found is None else self.parts[found[0]].times(found[1])
+
+    def entry(self, part: str) -> tuple[str, int] | None:
+        """Return the name under which a network part has its price, and how often it is paid; None if it has none.
+
+        A `link x4` is paid as four of `link x*`.
+        """
+        if part in self.parts:
+            return part, 1
         for lanes in _LANES.finditer(part):
-            of_lane = self.parts.get(f"{part[: lanes.start()]}*{part[lanes.end() :]}")
-            if of_lane is not None:
-                return of_lane.times(int(lanes[0]))
+            of_lane = f"{part[: lanes.start()]}*{part[lanes.end() :]}"
+            if of_lane in self.parts:
+                return of_lane, int(lanes[0])
         return None
 
     def is_free(self, part: str) -> bool:

@@ -103,7 +103,7 @@ def cost(
     """
     step = _step_of({"model": model, "plan": plan, "global_batch": global_batch, "seq": seq}, device, stack)
     book, bought = find_book(str(prices)), npu_price(npu, "cost")
-    terms = OwnershipTerms(bought, _amount(years, "--years"), _amount(kwh, "--kwh"))
+    terms = OwnershipTerms(bought, number_of(years, "cost", "--years"), number_of(kwh, "cost", "--kwh"))
     built, paid = inputs.topologies_of(topology), []
     for each in with_progress(built, "counting parts", len(built)):
         of = network_cost(each, book, across=across, exchange=all_to_all)
@@ -152,18 +152,19 @@ def _ownership_notes(bought: Price, job: str) -> Sequence[str]:
     ]
 
 
-def _amount(given: float | str, name: str) -> float:
+def number_of(given: float | str, command: str, name: str) -> float:
     """Return a number of 0 or more.
 
     Args:
         given: The number.
+        command: The command.
         name: The option that gives it.
 
     Raises:
         InputError: it is no such number.
     """
     if (isinstance(given, str) and not re.fullmatch(_NUMBER, given)) or (not isinstance(given, str) and not 0 <= given < inf):
-        raise must_be("cost", name, "a number of 0 or more", given)
+        raise must_be(command, name, "a number of 0 or more", given)
     return float(given)
 
 

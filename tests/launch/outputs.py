@@ -111,6 +111,7 @@ def case(name: str, words: tuple[str, ...], *options: str, prepare: Callable[...
 
 
 PLAN = (*MODEL, "--npus", "2", "--top", "1", "--plan", "dp=2,recompute=none", *SWITCH)
+DESIGN = (*MODEL, "--npus", "2", "--plan", "dp=2,recompute=none", "--topology", "ub-mesh:board:lane_rate={7GB/s,14GB/s}")
 STEP = (*MODEL, "--plan", "dp=2", *SWITCH)
 RUN = ("--ranks", "2", *SWITCH, *RING)
 CASES = (
@@ -128,6 +129,7 @@ CASES = (
     case("replay", ("step.trace", *SWITCH, *RING, *FAULT), "--png", prepare=trace),
     case("plan", PLAN, "--html", "--png"),
     case("plan", (*PLAN, "--sweep", "seq=16,32"), "--out", "--png", "--html"),
+    case("design", (*DESIGN, "--stack", "software=megatron"), "--png", "--html"),
     case("faults", ("--topology", "nvl:72", "--tp", "32"), "--png", "--html"),
     case("outage", (*STEP, "--fault", "link 0-4 from 1s to 2s", "--until", "3s", "--restart", "500ms"), "--png", "--html"),
     case("jobs", ("jobs.toml", *SWITCH, "--steps", "1"), "--png", "--timeline", prepare=jobs),
@@ -150,4 +152,9 @@ CASES = (
     Case("run", (*RUN, *FAULT), ("--png", "--trace"), script, after=("script.py",)),
 )
 # These write while they compute, and say so at once: checkpoints, and results that are kept.
-MEANWHILE = {("train", "--checkpoint"), ("plan", "--cache"), *((f"repro {name}", "--cache") for name in (*PAPERS, "all"))}
+MEANWHILE = {
+    ("train", "--checkpoint"),
+    ("plan", "--cache"),
+    ("design", "--cache"),
+    *((f"repro {name}", "--cache") for name in (*PAPERS, "all")),
+}

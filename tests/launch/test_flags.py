@@ -96,6 +96,11 @@ FLAGS = {
     | WORKERS
     | {"--sweep", "--top"}  # so does a short table
     | {"--all"},  # proofs beyond that of the first plan may take much longer than finding it
+    "design": {"--model", "--npus", "--topology", "--global-batch", "--seq", "--device", "--algorithm", "--stack"}
+    | {"--plan", "--cache", "--png", "--prices", "--npu", "--years", "--kwh"}  # as of a plan and of a cost
+    | WORKERS
+    | {"--budget", "--power"}  # what a machine may take
+    | {"--faults"},  # the settings of `emu faults` in one: availability is one of four measures here
     "faults": {"--topology", "--tp", "--npus", "--log", "--servers", "--npus-per-server", "--npus-per-node", "--seed", "--png"}
     | {
         "--rate",

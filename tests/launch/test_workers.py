@@ -79,9 +79,11 @@ def far(monkeypatch):
 
 STEP = {"model": "llama-tiny", "topology": SWITCH, "global_batch": 4, "seq": 32}
 FEW = {**STEP, "npus": 4, "plan": "tp=2,dp=2,sp,sharding=zero1,recompute=none", "top": 1, "algorithm": ("all_reduce=ring",)}
+SPACE = {"topology": "ub-mesh:board:lane_rate={7GB/s,14GB/s},latency={100ns,500ns}", "npus": "2,4", "faults": "tp=2,rate=1%"}
 ASKED = {
     "plan": FEW,
     "plan at points": {**FEW, "sweep": "topology.bandwidth=10GB/s,50GB/s"},
+    "design": {**STEP, **SPACE, "plan": "dp=2,recompute=none,microbatch=1", "stack": "software=megatron"},
     "estimate at points": {**STEP, "plan": "tp=2,dp=2", "sweep": "topology.bandwidth=10GB/s,50GB/s"},
     "bench of all": {"operation": "all_reduce", "topology": SWITCH, "size": "1MiB", "algorithm": "all"},
     "verify": {"operation": "all_reduce", "ranks": 5},
@@ -92,7 +94,7 @@ ASKED = {
 @pytest.mark.parametrize("name", ASKED)
 def test_work_that_is_sent_has_the_same_answer(name, far, tmp_path):
     asked, words = getattr(library, name.partition(" ")[0]), dict(ASKED[name])
-    kept = [{"cache": tmp_path / where} if name.startswith(("plan", "repro")) else {} for where in ("here", "far")]
+    kept = [{"cache": tmp_path / where} if name.startswith(("plan", "design", "repro")) else {} for where in ("here", "far")]
     here, there = (asked(**words, **kept[0]), asked(**words, **kept[1], workers="ray"))
     assert without_wall(there.to_dict()) == without_wall(here.to_dict())
     assert far.jobs

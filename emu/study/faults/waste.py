@@ -141,11 +141,7 @@ def waste_of(machine: Machine, group: int, states: MachineStates) -> Waste:
     Raises:
         InputError: The units do not divide the machine, or no part of it can hold such a group.
     """
-    units = states.faulty.shape[1]
-    if machine.npus % units:
-        raise must_be("faults", "units", f"a divisor of the {machine.npus} NPUs of {machine.topology.name}", units)
-    each = machine.npus // units
-    left = machine.usable(group, np.repeat(states.faulty, each, axis=1))
+    left = _usable(machine, group, states)
     return Waste(
         machine.topology.name,
         machine.npus,
@@ -155,8 +151,21 @@ def waste_of(machine: Machine, group: int, states: MachineStates) -> Waste:
         states.begin,
         states.faulty.mean(axis=1),
         left,
-        _explosion_radius(machine, group, units),
+        _explosion_radius(machine, group, states.faulty.shape[1]),
     )
+
+
+def availability_of(machine: Machine, group: int, states: MachineStates) -> float:
+    """Return `Waste.availability` of a machine without the rest of its waste; raises as `waste_of`."""
+    return float(states.share @ _usable(machine, group, states)) / machine.npus
+
+
+def _usable(machine: Machine, group: int, states: MachineStates) -> I64:
+    """Return [E] the NPUs that can be in groups in each state of the units of a machine."""
+    units = states.faulty.shape[1]
+    if machine.npus % units:
+        raise must_be("faults", "units", f"a divisor of the {machine.npus} NPUs of {machine.topology.name}", units)
+    return machine.usable(group, np.repeat(states.faulty, machine.npus // units, axis=1))
 
 
 def _explosion_radius(machine: Machine, group: int, units: int) -> int:

@@ -8,6 +8,7 @@ Those near the best are timed once more, by the best of many choices. Then the b
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 from emu.errors import InputError, mendable
 from emu.model.generate.generate import memory_by_part
@@ -17,7 +18,7 @@ from emu.study.job_pool import THIS_PROCESS, JobPool
 from emu.study.planning.plan_table import interrupted_table, plan_table
 from emu.study.planning.prepared_search import PreparedSearch, prepare_search
 from emu.study.planning.search.results import JobWorker, Progress, ResultCache, SearchJobs, SearchState, do_and_store, quiet
-from emu.study.planning.search.row import PlanRequest, PlanTable
+from emu.study.planning.search.row import Candidate, PlanRequest, PlanRow, PlanTable
 from emu.study.planning.search.search import Search
 from emu.study.training.memory_fit import parts_text
 from emu.topology.topology import Topology
@@ -65,6 +66,35 @@ def find_plans(
         InputError: a topology has fewer NPUs, no plan fits (the message names the nearest), or a named plan does not fit.
         InterruptedSearch: Ctrl-C or SIGTERM has ended the search.
     """
+    search, ours = _found(request, topologies, device, kept, pool, progress)
+    return plan_table(search, *ours)
+
+
+class BestPlan(NamedTuple):
+    """The fastest plan of a search, and the number of steps that the search had to have timed."""
+
+    row: PlanRow
+    steps: int
+
+
+def find_best_plan(request: PlanRequest, topology: Topology, device: Device, kept: ResultCache) -> BestPlan:
+    """Return the fastest plan of a model on one topology; raises as `find_plans`."""
+    search, (ours, _) = _found(replace(request, top=1), (topology,), device, kept, THIS_PROCESS, quiet)
+    return BestPlan(search.plans.rows[ours[0]], search.jobs.steps)
+
+
+_Ranked = tuple[list[Candidate], list[Candidate]]  # the candidates that a search found, and those that the user named
+
+
+def _found(
+    request: PlanRequest,
+    topologies: Sequence[Topology],
+    device: Device,
+    kept: ResultCache,
+    pool: JobPool,
+    progress: Progress,
+) -> tuple[Search, _Ranked]:
+    """Return a search that has ended, with its best candidates; arguments and errors as those of `find_plans`."""
     request = replace(request, beside=tuple(replace(plan, microbatch=plan.pass_batch) for plan in request.beside))
     prepared = prepare_search(request, topologies, device, progress)
     state = SearchState.of(request, prepared.model, device, tuple(topologies), kept)
@@ -75,12 +105,11 @@ def find_plans(
             ours = search.find_best()
             if not ours:
                 raise _no_time_error(prepared, search)
-            theirs = search.time_named()
+            return search, (ours, search.time_named())
         except KeyboardInterrupt as stopped:
             table = interrupted_table(search)
             stopped.add_note(f"{state.text()}; {STARTED_AGAIN}")
             raise InterruptedSearch(table, stopped) from stopped
-    return plan_table(search, ours, theirs)
 
 
 def _no_time_error(prepared: PreparedSearch, search: Search) -> InputError:

@@ -52,6 +52,10 @@ class PreparedSearch:
         """The bytes of the device's memory; 0: not known."""
         return self.device.memory_bytes
 
+    def may_fit(self, plan: Plan) -> bool:
+        """Return whether the lower bound of a plan's memory fits the device; if not, the plan is never timed."""
+        return not self.memory_bytes or self.floors.bytes(plan) <= self.memory_bytes
+
 
 def prepare_search(request: PlanRequest, topologies: Sequence[Topology], device: Device, progress: Progress) -> PreparedSearch:
     """Return the inputs of the search of a request.

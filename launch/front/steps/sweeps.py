@@ -87,27 +87,41 @@ def _parse(text: str, known: Sequence[str]) -> tuple[str, tuple[str, ...]]:
         raise unknown("quantity to sweep", name, known)
     if not equals or not said.strip():
         raise must_be("--sweep", f"values of {name}", "one or more", said, f"e.g. {name}=1,2,4")
-    values = tuple(_range(name, said)) if ".." in said else tuple(value.strip() for value in said.split(","))
+    return name, values_of(name, said, "--sweep")
+
+
+def values_of(name: str, said: str, where: str) -> tuple[str, ...]:
+    """Return the values that a text such as `1,2,4` or `25GB/s..400GB/s:5` lists.
+
+    Args:
+        name: The quantity.
+        said: The text.
+        where: The option that has it, for error messages.
+
+    Raises:
+        InputError: a value is empty or there twice, or the range is none.
+    """
+    values = tuple(_range(name, said, where)) if ".." in said else tuple(value.strip() for value in said.split(","))
     if not all(values) or len(set(values)) < len(values):
-        raise must_be("--sweep", f"values of {name}", "different and none of them empty", said)
-    return name, values
+        raise must_be(where, f"values of {name}", "different and none of them empty", said)
+    return values
 
 
-def _range(name: str, said: str) -> list[str]:
+def _range(name: str, said: str, where: str) -> list[str]:
     """Return the values of a range `LOW..HIGH:COUNT`, each a constant factor above the last; whole numbers if both ends are."""
     found = _RANGE.fullmatch(said.strip())
     unit = found and (found["unit"] or "")
     if found is None or unit != (found["end"] or "") or not _is_range(found):
         what = f"LOW..HIGH:COUNT of one unit, LOW above 0 and below HIGH, COUNT 2 to {_MOST_VALUES}"
         like = "25GB/s..400GB/s:5" if "." in name else f"{name}=1024..65536:7"
-        raise must_be("--sweep", f"the range of {name}", what, said, f"e.g. {like}")
+        raise must_be(where, f"the range of {name}", what, said, f"e.g. {like}")
     low, high, count = float(found["low"]), float(found["high"]), int(found["count"])
     between = [low * (high / low) ** (i / (count - 1)) for i in range(count)]
     whole = not unit and low.is_integer() and high.is_integer()
     values = [str(round(value)) if whole else f"{value:.6g}{unit}" for value in between]
     if len(set(values)) < count:
         what = f"{count} different {'whole numbers' if whole else 'values'}"
-        raise must_be("--sweep", f"the range of {name}", what, said, "take a smaller COUNT or a wider range")
+        raise must_be(where, f"the range of {name}", what, said, "take a smaller COUNT or a wider range")
     return values
 
 

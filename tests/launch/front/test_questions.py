@@ -21,7 +21,7 @@ QUESTIONS: dict[str, Callable[..., Any]] = {
         name: getattr(emu, name)
         for name in (
             *("verify", "bench", "synthesize", "train", "run", "replay", "estimate"),
-            *("plan", "jobs", "outage", "faults", "cost", "compare", "calibrate"),
+            *("plan", "design", "jobs", "outage", "faults", "cost", "compare", "calibrate"),
         )
     },
     "queue": emu.queue,

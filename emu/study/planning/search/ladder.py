@@ -55,7 +55,7 @@ class BoundLadder:
         plans, quick, copies = self.search.plans, self.search.bounds.quick, len(self.search.topologies)
         with progress(f"bounding {len(plans):,} plan{'s' * (len(plans) > 1)}", len(plans), None) as advance:
             for plan in plans:
-                if self._may_fit(plan):
+                if self.search.may_fit(plan):
                     self.frontier.add(quick.by_sequence_s(plan), SEQUENCE, Candidate(-1, plan, ()))
                 else:
                     self.refused.append((0.0, copies * len(placements(plan))))
@@ -78,10 +78,6 @@ class BoundLadder:
         """Return whether ranks at all the given places of a plan's pipelines fit the memory; True if its size is unknown."""
         model, stack, has = self.search.model, self.search.request.stack, self.search.memory_bytes
         return not has or holds(model, plan, stack, has, places)
-
-    def _may_fit(self, plan: Plan) -> bool:
-        """Return whether the lower bound of a plan's memory fits the device; if not, the plan is never timed."""
-        return not self.search.memory_bytes or self.search.floors.bytes(plan) <= self.search.memory_bytes
 
     def _drops(self, entry: Entry) -> bool:
         """Return whether a limit of the work leaves out an entry.

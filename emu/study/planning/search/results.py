@@ -258,6 +258,7 @@ class SearchJobs:
 
     state: SearchState
     pool: OpenPool[Job, JobResult]
+    steps: int = 0  # steps that were asked for, known ones too
 
     @property
     def side_by_side(self) -> int:
@@ -266,6 +267,7 @@ class SearchJobs:
 
     def submit(self, job: Job) -> PendingResult[JobResult]:
         """Return the pending result of a job."""
+        self.steps += isinstance(job, StepJob)
         known = self.state.recall(job)
         return self.pool.submit(job) if known is None else known_result(known)
 

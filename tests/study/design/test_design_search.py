@@ -1,0 +1,170 @@
+"""The search over points whose times are drawn: the answer is that of all times, and no point is timed without need."""
+
+from random import Random
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from emu.errors import InputError
+from emu.study.cost import Price
+from emu.study.design.design import _all_that_count
+from emu.study.design.design_search import DesignSearch
+from emu.study.design.point import DesignPoint
+from emu.study.design.price_list import PricedThing
+from emu.study.design.sensitivity import needed_changes, price_ranges, ranked, winners_at
+from emu.study.design.survey import NEARER, NEAREST, TIMED, ReachedPoint, Surveyed, SurveyJob
+from emu.study.job_pool import OpenPool, known_result
+from emu.study.planning.search.results import quiet
+
+THINGS = (
+    PricedThing("switch", Price(50.0, 4.0), Price(90.0, 4.0)),
+    PricedThing("cable", Price(3.0, 1.0), Price(5.0, 1.0)),
+    PricedThing("NPU", Price(200.0, 9.0), Price(200.0, 9.0)),
+)
+BOUNDS = {NEARER: 0.9, NEAREST: 0.97}
+
+
+class Drawn:
+    """A space of points with drawn amounts, times and availability, whose jobs are done at once."""
+
+    def __init__(self, seed: int, n: int = 120, **limits: float) -> None:
+        numbers = Random(seed)
+        self.steps = [float(numbers.randint(50, 90)) for _ in range(n)]
+        self.amounts = [[float(numbers.randint(0, 6)) for _ in THINGS[:2]] + [8.0] for _ in range(n)]
+        self.shares = [numbers.choice((0.9, 0.95, 1.0)) for _ in range(n)]
+        self.asked: list[tuple[int, int]] = []
+        names = [f"net{number % 5}:k={number}" for number in range(n)]
+        points = tuple(DesignPoint(name, "h100", 8, (("topology", name[:4]), ("k", name[7:]))) for name in names)
+        plans = SimpleNamespace(global_batch=10, seq=100)
+        limits = {"budget_dollars": None, "power_watts": None, **limits}
+        request = SimpleNamespace(plans=plans, devices={"h100": None}, availability=lambda _: 1.0, **limits)
+        self.search = DesignSearch(
+            SimpleNamespace(points=points, request=request, recall=lambda _: None), OpenPool(self.submit, 2), quiet
+        )
+
+    def submit(self, job):
+        if isinstance(job, SurveyJob):
+            return known_result([self.surveyed(number) for number in job.points])
+        self.asked.append((job.point, job.to))
+        if job.to == TIMED:
+            row = SimpleNamespace(row=SimpleNamespace(step_time_s=self.steps[job.point]), steps=3)
+            return known_result(ReachedPoint(self.steps[job.point], row))
+        return known_result(ReachedPoint(BOUNDS[job.to] * self.steps[job.point]))
+
+    def surveyed(self, number: int) -> Surveyed:
+        amounts = {thing: amount for thing, amount in zip(THINGS, self.amounts[number], strict=True) if amount}
+        return Surveyed("", 0.7 * self.steps[number], amounts, self.shares[number])
+
+    def dollars(self, number: int, prices=(70.0, 4.0, 200.0)) -> float:
+        return sum(amount * price for amount, price in zip(self.amounts[number], prices, strict=True))
+
+    def values(self, number: int) -> tuple[float, ...]:
+        watts = sum(amount * watts for amount, watts in zip(self.amounts[number], (4.0, 1.0, 9.0), strict=True))
+        return 1000 / self.steps[number], -self.dollars(number), -watts, self.shares[number]
+
+
+def beats(one, other) -> bool:
+    return one != other and all(a >= b for a, b in zip(one, other, strict=True))
+
+
+def settled(seed: int, **limits: float) -> Drawn:
+    drawn = Drawn(seed, **limits)
+    drawn.search.survey()
+    drawn.search.settle(lambda: _all_that_count(drawn.search))
+    return drawn
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_front_is_that_of_all_times(seed):
+    drawn = settled(seed)
+    every = [drawn.values(number) for number in range(120)]
+    front = [number for number, own in enumerate(every) if not any(beats(other, own) for other in every)]
+    assert drawn.search.front().tolist() == front
+    best = max(range(120), key=lambda number: every[number][0] / drawn.dollars(number))
+    assert ranked(drawn.search)[0] == best
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_point_of_the_front_alone_is_timed_without_need(seed):
+    drawn = Drawn(seed)
+    drawn.search.survey()
+    front = drawn.search.settle(drawn.search.front)
+    timed = [number for number, to in drawn.asked if to == TIMED]
+    assert len(timed) == len(set(timed)) < 120
+    known = [drawn.values(number) for number in front]
+    for number in timed:  # with its last bound it could have been on the front
+        tokens, *rest = drawn.values(number)
+        assert not any(beats(other, (tokens / BOUNDS[NEAREST], *rest)) for other in known)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_at_each_price_the_winner_is_that_of_all_times(seed):
+    drawn = settled(seed)
+    middle = [70.0, 4.0, 200.0]
+    for number, thing in enumerate(THINGS):
+        at = drawn.search.prices.things.index(thing)
+        spans = winners_at(drawn.search, at)
+        ends = (thing.low.dollars, thing.high.dollars) if number < 2 else (100.0, 400.0)
+        assert (spans[0].low, spans[-1].high) == ends
+        for span in spans:
+            prices = [*middle[:number], (span.low + span.high) / 2, *middle[number + 1 :]]
+            cost = {each: drawn.dollars(each, prices) * drawn.steps[each] for each in range(120)}
+            assert cost[span.point] == pytest.approx(min(cost.values()))
+            assert span.point in drawn.search.best
+    assert [each.thing for each in price_ranges(drawn.search)] == [each.name for each in drawn.search.prices.things]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_change_that_is_needed_makes_a_point_as_good_as_the_first(seed):
+    drawn, middle = settled(seed), [70.0, 4.0, 200.0]
+    first, *others = ranked(drawn.search)[:6].tolist()
+    told = [(other, each) for other in others for each in needed_changes(drawn.search, first, other, "second")]
+    for other, change in told:
+        prices, steps, saved = [*middle], {n: drawn.search.least_s[n] for n in (first, other)}, 1.0
+        if change.what == "its step (s)":
+            steps[other] = change.needed
+        elif change.what == "its dollars":
+            saved = change.factor
+        else:
+            number = [f"the price of {thing.name} ($)" for thing in THINGS].index(change.what)
+            assert change.now == middle[number]
+            prices[number] = change.needed
+        value = 1 / (steps[other] * drawn.dollars(other, prices) * saved)
+        assert value == pytest.approx(1 / (steps[first] * drawn.dollars(first, prices)))
+    assert any("price" in change.what for _, change in told)
+
+
+def test_points_beyond_the_budget_and_the_power_are_left_out():
+    least = min(Drawn(1).dollars(number) for number in range(120))
+    drawn = settled(1, budget_dollars=least + 150, power_watts=90.0)
+    assert {*drawn.search.front().tolist()} <= {n for n in range(120) if drawn.dollars(n) <= least + 150}
+    assert all(-drawn.values(number)[2] <= 90 for number in drawn.search.front().tolist())
+    assert len(drawn.search.too_dear) == sum(drawn.dollars(n) > least + 150 or -drawn.values(n)[2] > 90 for n in range(120))
+
+
+def test_a_budget_below_the_cheapest_point_names_it():
+    drawn = Drawn(1, budget_dollars=10.0)
+    cheapest = min(range(120), key=drawn.dollars)
+    with pytest.raises(
+        InputError, match=r"--budget must be 1,\d+ \$ or more, as the cheapest point, net\d:k=\d+, takes, got 10"
+    ):
+        drawn.search.survey()
+    assert drawn.dollars(cheapest) > 10
+
+
+def test_a_bound_never_gets_looser():
+    drawn = Drawn(2)
+    drawn.search.survey()
+    before = drawn.search.least_s.copy()
+    drawn.search._store(0, NEARER, ReachedPoint(before[0] / 2))
+    assert drawn.search.least_s[0] == before[0]
+    assert np.array_equal(drawn.search.least_s, before)
+
+
+def test_a_point_without_a_step_is_told_and_left_out():
+    drawn = Drawn(3)
+    drawn.search.survey()
+    drawn.search._store(5, TIMED, ReachedPoint(1.0, refused="no way"))
+    assert drawn.search.refused == {5: "no way"}
+    assert 5 not in drawn.search.alive
