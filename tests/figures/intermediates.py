@@ -33,6 +33,7 @@ _ENDINGS = (".et", ".json", ".goal", ".trace")
 _RINGS = Choice({"all_reduce": "ring", "all_gather": "ring", "reduce_scatter": "ring", "all_to_all": "at-once"})
 # Times of this machine, names of temporary folders, and bytes of pictures, which fonts and libraries decide.
 _CHANGING = re.compile(r", in \d[\d.]* m?s|tmp\w{8}|base64,[\w+/=]*")
+_NUMBER = re.compile(r"\d[\d,.]*(?:e[+-]?\d+)?")  # words may be mended: only numbers are kept
 
 
 def digest(value: Any) -> str:
@@ -41,13 +42,17 @@ def digest(value: Any) -> str:
 
 
 def of_text(answer: Any) -> Digests:
-    """Return the digest of an answer as it is printed."""
-    return {"(text)": digest(_CHANGING.sub("", repr(answer)))}
+    """Return the digest of the numbers in an answer as it is printed."""
+    return {"(text)": digest(_numbers(repr(answer)))}
 
 
 def of_page(question: Callable[[], Any]) -> Digests:
-    """Return the digest of the page of an answer."""
-    return {"(page)": digest(_CHANGING.sub("", question()._repr_html_()))}
+    """Return the digest of the numbers in the page of an answer."""
+    return {"(page)": digest(_numbers(question()._repr_html_()))}
+
+
+def _numbers(text: str) -> list[str]:
+    return _NUMBER.findall(_CHANGING.sub("", text))
 
 
 def intermediates() -> dict[str, Callable[[], Digests]]:

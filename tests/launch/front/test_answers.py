@@ -13,10 +13,8 @@ from matplotlib.figure import Figure
 import emu
 from emu.collective.algorithm import ALGORITHMS
 from emu.errors import InputError
-from emu.model.model import MODELS
 from launch.data import devices
 from launch.data.devices import DEVICES
-from launch.front import inputs
 
 SWITCH = "switch:n=4,bandwidth=50GB/s,latency=500ns"
 STEP = {"model": "llama-tiny", "plan": "dp=2", "global_batch": 4, "seq": 16}
@@ -127,15 +125,6 @@ def test_a_graph_of_networkx_is_a_topology():
     nx.set_edge_attributes(graph, "500ns", "latency")
     rows = emu.bench("all_reduce", topology=graph, algorithm="ring", size=2**20, timing_only=True)
     assert rows.time_s == emu.bench("all_reduce", topology=SWITCH, algorithm="ring", size="1MiB", timing_only=True).time_s
-
-
-@pytest.fixture
-def own_models():
-    """Forget the models that a test gives as sizes."""
-    yield
-    for name in [*inputs._GIVEN]:
-        MODELS._filed.pop(name)
-        inputs._GIVEN.pop(name)
 
 
 @pytest.mark.usefixtures("own_models")

@@ -82,6 +82,7 @@ def test_a_sweep_says_how_an_object_is_given(argument: str, thing: type) -> None
     assert error.mend == f"register it by @emu.register.{argument}, and give its name"
 
 
+@pytest.mark.usefixtures("own_models")
 def test_a_sweep_takes_a_model_of_sizes() -> None:
     sizes = {"layers": 2, "hidden": 64, "heads": 4, "kv_heads": 2, "ffn": 176, "vocab": 512, "max_seq": 128}
     tiny = {"architecture": "llama", "name": "swept", **sizes}

@@ -139,4 +139,4 @@ def test_a_path_that_cannot_be_written_is_refused(tmp_path):
     path, topology = tmp_path / "nowhere" / "a.png", build_topology("ub-mesh:board")
     with pytest.raises(WriteError) as refused:
         save(picture(topology, summary(topology)), path)
-    assert str(refused.value) == f"--png: cannot write {str(path)!r}: No such file or directory"
+    assert str(refused.value) == f"save: cannot write {str(path)!r}: No such file or directory"

@@ -124,11 +124,11 @@ def test_a_search_tells_its_best_when_it_improves_and_when_it_is_proved():
     own.note_bound(3.5 * MS)
     own.note_bound(inf)
     assert told == [
-        "so far the fastest: tp=2,dp=4, 4 ms; no plan that is left takes less than 1 ms",
-        "so far the fastest: cp=2,dp=4, 3 ms; no plan that is left takes less than 1 ms",
-        "proved the fastest: cp=2,dp=4, 3 ms; no plan that is left takes less than 3.5 ms",
+        "so far the fastest: tp=2,dp=4 in placement dp: 4 ms; no plan that is left takes less than 1 ms",
+        "so far the fastest: cp=2,dp=4 in placement dp: 3 ms; no plan that is left takes less than 1 ms",
+        "proved the fastest: cp=2,dp=4 in placement dp: 3 ms; no plan that is left takes less than 3.5 ms",
     ]
-    assert own.text() == "proved the fastest: cp=2,dp=4, 3 ms; no plan is left"
+    assert own.text() == "proved the fastest: cp=2,dp=4 in placement dp: 3 ms; no plan is left"
 
 
 def test_what_an_interrupted_search_knew_is_believed_where_every_step_of_it_is_there():

@@ -66,5 +66,5 @@ def test_each_mix_names_its_source_and_what_is_assumed():
 
 
 def test_an_unknown_mix_is_answered_by_the_nearest():
-    with pytest.raises(InputError, match=r"no mix of jobs is called 'philli'; did you mean philly\?"):
+    with pytest.raises(InputError, match=r"no mix of jobs is called 'philli'; did you mean philly"):
         find_mix("philli")
