@@ -1,6 +1,8 @@
 """The arguments of `emu queue`: what is impossible of them, and the jobs, times and faults that they give."""
 
+from collections.abc import Callable
 from decimal import ROUND_HALF_EVEN
+from functools import partial
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -35,9 +37,11 @@ def check_arguments(arguments: dict[str, Any]) -> None:
     if not isinstance(arguments["arrivals"], str | Path | None):
         raise must_be("queue", "--arrivals", "the name of a file", arguments["arrivals"])
     check_counts(arguments, "queue")
-    for name, least, most in (("days", _LEAST_DAYS, _MOST_DAYS), ("jobs", 1, 10**7), ("tp", 1, 2**24)):
+    for name, least, most in (("days", _LEAST_DAYS, _MOST_DAYS), ("jobs", 1, 10**7), ("tp", 1, 2**24), ("seeds", 1, 10**4)):
         if arguments[name] is not None and not least <= arguments[name] <= most:
             raise must_be("queue", f"--{name}", f"from {least} to {most}", arguments[name])
+    if arguments["seeds"] > 1 and arguments["mix"] is None and arguments["faultless"]:
+        raise must_be("queue", "--seeds", "1 where jobs are those of a file and no part fails", arguments["seeds"])
 
 
 def run_costs(arguments: dict[str, Any]) -> RunCosts:
@@ -79,8 +83,8 @@ def faults_of(arguments: dict[str, Any], sizes: set[int]) -> dict[int, Faults]:
     return found
 
 
-def jobs_of(arguments: dict[str, Any], npus: int) -> tuple[tuple[QueuedJob, ...], tuple[str, ...]]:
-    """Return the jobs, and sentences on where they come from.
+def jobs_of(arguments: dict[str, Any], npus: int) -> tuple[Callable[[int], tuple[QueuedJob, ...]], tuple[str, ...]]:
+    """Return the function that gives the jobs of a seed, and sentences on where they come from.
 
     Args:
         arguments: The arguments of the question.
@@ -91,15 +95,32 @@ def jobs_of(arguments: dict[str, Any], npus: int) -> tuple[tuple[QueuedJob, ...]
     """
     days = arguments["days"]
     if arguments["mix"] is None:
-        return _jobs_in_time(read_arrivals(Path(arguments["arrivals"]), npus), days, str(arguments["arrivals"]))
+        listed, told = _jobs_in_time(read_arrivals(Path(arguments["arrivals"]), npus), days, str(arguments["arrivals"]))
+        return partial(_listed, listed), told
     mix, count = find_mix(arguments["mix"]), arguments["jobs"] or _DEFAULT_JOBS
-    told, load_us = f"{count} jobs are drawn for {days:g} days, seed {arguments['seed']}", None
+    drawn, load_us = f"{count} jobs are drawn for {days:g} days, {_seeds_in_words(arguments)}", None
     if arguments["load"] is not None:
         wanted = _load(arguments["load"])
         load_us = wanted * npus * days * DAY_US
         those = "them" if npus >= mix.figures.most_npus else f"those of at most {npus} NPUs"
-        told += f"; one factor of all run times makes {those} ask for {100 * wanted:g} % of the time of {npus} NPUs"
-    return mix.draw(count, days, arguments["seed"], load_us, npus), (*mix.notes, told)
+        drawn += f"; one factor of all run times makes {those} ask for {100 * wanted:g} % of the time of {npus} NPUs"
+    return partial(mix.draw, count, days, npu_us=load_us, most_npus=npus), (*mix.notes, drawn)
+
+
+def _listed(jobs: tuple[QueuedJob, ...], seed: int) -> tuple[QueuedJob, ...]:
+    """Return the jobs of a file, which are the same for all seeds."""
+    return jobs
+
+
+def seeds_of(arguments: dict[str, Any]) -> range:
+    """Return the seeds, one after another from `seed` on."""
+    return range(arguments["seed"], arguments["seed"] + arguments["seeds"])
+
+
+def _seeds_in_words(arguments: dict[str, Any]) -> str:
+    """Return the seeds as text."""
+    seeds = seeds_of(arguments)
+    return f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}"
 
 
 def _jobs_in_time(jobs: tuple[QueuedJob, ...], days: float, name: str) -> tuple[tuple[QueuedJob, ...], tuple[str, ...]]:

@@ -180,3 +180,47 @@ def test_jobs_that_come_after_the_account_are_told():
     answer = emu.queue(topology=SWITCH, arrivals="long.csv", days=1, faultless=True)
     assert answer.jobs == 2
     assert "2 of its jobs are submitted after the 1 days, and left out" in answer.notes
+
+
+def test_several_seeds_give_means_of_what_each_seed_gives():
+    asked = {
+        "topology": ("nvl:72", "servers:nodes=9"),
+        "mix": "acme",
+        "jobs": 40,
+        "load": "90%",
+        "days": 1,
+        "mtbf": "20d",
+        "mttr": "6h",
+    }
+    several = emu.queue(**asked, policy=("fifo", "backfill"), seed=3, seeds=3)
+    assert [(row.topology, row.policy, row.seeds) for row in several] == [
+        (topology, policy, 3) for topology in asked["topology"] for policy in ("fifo", "backfill")
+    ]
+    for number, row in enumerate(emu.queue(**asked, policy=("fifo", "backfill"), seed=4)):
+        own = several[number].by_seed[1]
+        assert (own.goodput, own.wait_mean_s, own.npu_hours) == (row.goodput, row.wait_mean_s, row.npu_hours)
+    assert several[0].goodput.mean == pytest.approx(sum(row.goodput for row in several[0].by_seed) / 3)
+    assert "40 jobs are drawn for 1 days, seeds 3 to 5; one factor" in several.text()
+
+
+def test_means_over_seeds_are_saved_in_all_their_forms():
+    answer = emu.queue(topology=SWITCH, arrivals="jobs.csv", days=1, mtbf="1d", mttr="1h", seeds=3)
+    for ending in (".json", ".csv", ".jsonl", ".html", ".png"):
+        answer.save(f"queue{ending}")
+        assert Path(f"queue{ending}").stat().st_size > 100
+    assert "goodput.mean,goodput.half" in Path("queue.csv").read_text()
+    assert len(json.loads(Path("queue.json").read_text())["rows"][0]["by_seed"]) == 3
+    assert " ± " in Path("queue.html").read_text()
+
+
+def test_seeds_that_change_nothing_are_refused(emu):
+    done = emu(*ON, "--arrivals", "jobs.csv", "--seeds", "2")
+    assert (done.code, done.out) == (2, "")
+    assert "queue: --seeds must be 1 where jobs are those of a file and no part fails, got 2" in done.err
+
+
+def test_a_mistake_of_a_job_is_told_alike_from_another_process(emu):
+    Path("model.csv").write_text("submit,npus,model,plan,global_batch,seq,steps\n0,4,llama-tiny,dp=2,2,16,10\n")
+    done = emu(*ON, "--topology", "servers:nodes=1", "--arrivals", "model.csv")
+    assert done.code == 2
+    assert "emu: model.csv, line 2: npus must be 2, those of the plan dp=2, got 4" in done.err
