@@ -10,7 +10,7 @@ from launch.show.text.table import Column, assumption_lines, column_table
 _HOUR_S = 3600.0
 SPREAD_MEANING = (
     f"mean ± half of the interval that has the mean of all seeds with {100 * SURE:g} % (Student's t)",
-    *MEANING,
+    *(line.removesuffix(", and at half of them") for line in MEANING),  # the median is left out
 )
 
 
