@@ -19,6 +19,7 @@ _EXACT = Context(prec=3 * _MOST_DIGITS)
 
 _PREFIX = {"": 0, "K": 1, "k": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 _TIMES = {"s": 0, "ms": -3, "us": -6, "µs": -6, "μs": -6, "ns": -9, "ps": -12, "fs": -15}
+_LONG_TIMES_S = {"min": 60, "h": 3600, "d": 86400}
 _QUANTITY = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([^\d\s].*?)?\s*$", re.ASCII)
 _WHOLE_DIGITS = 18  # every such number fits a column of int64
 
@@ -97,12 +98,26 @@ def parse_time(text: str | float, name: str = "time") -> int:
     """
     what = "a time of 0 or more such as 500ns or 1.5us"
     number, unit = _split(text, name, what) if isinstance(text, str) else (_exact(text, name, what), "s")
-    power = _TIMES.get(unit)
-    if power is None:
+    if unit not in _TIMES:
         raise must_be("", name, what, text, "units are s, ms, us, ns, ps and fs")
     if number < 0:
         raise must_be("", name, what, text)
-    return ticks(number.scaleb(power, _EXACT), name)
+    return ticks(number.scaleb(_TIMES[unit], _EXACT), name)
+
+
+def parse_long_time(text: str | float, name: str = "time") -> Decimal:
+    """Return the seconds of a time of any length, such as `30s` or `4h` (a bare number is in seconds).
+
+    Raises:
+        InputError: The text is no time, or negative.
+    """
+    what = "a time of 0 or more such as 30s, 90min or 4h"
+    number, unit = _split(text, name, what) if isinstance(text, str) else (_exact(text, name, what), "s")
+    if number < 0 or (unit not in _TIMES and unit not in _LONG_TIMES_S):
+        raise must_be("", name, what, text)
+    if unit in _LONG_TIMES_S:
+        return _EXACT.multiply(number, _LONG_TIMES_S[unit])
+    return number.scaleb(_TIMES[unit], _EXACT)
 
 
 def ticks(seconds: float | Decimal, name: str = "time") -> int:

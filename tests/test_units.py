@@ -15,6 +15,7 @@ from emu.units import (
     format_size,
     format_time,
     parse_bandwidth,
+    parse_long_time,
     parse_size,
     parse_time,
     seconds,
@@ -238,3 +239,17 @@ def test_a_printed_size_is_read_back_within_its_four_digits(size):
 def test_a_number_of_seconds_below_0_is_refused():
     with pytest.raises(InputError, match=r"^overhead must be 0 or more, got -0\.5$"):
         ticks(-0.5, "overhead")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds_"),
+    [("30s", 30), ("90min", 5400), ("4h", 14400), ("1.5d", 129600), (14400, 14400), ("500us", Decimal("0.0005"))],
+)
+def test_a_long_time_has_no_end(text, seconds_):
+    assert parse_long_time(text) == seconds_
+
+
+@pytest.mark.parametrize("text", ["4y", "-1h", "h", "nan", "inf", None])
+def test_what_is_no_long_time_is_refused(text):
+    with pytest.raises(InputError, match="a time of 0 or more such as 30s, 90min or 4h"):
+        parse_long_time(text, "--restart")

@@ -4,6 +4,7 @@ A job of `size` NPUs is groups of `group` NPUs, such as those of tensor parallel
 group may be smaller. The rule is the system's own, its `gangs`. Letters: N NPUs of a topology, U units, D dims.
 """
 
+from functools import lru_cache
 from itertools import product
 from math import prod
 
@@ -136,9 +137,9 @@ def in_boxes(dims: tuple[int, ...]) -> GangPlacer:
     def place(size: int, group: int, free: Bool) -> I64:
         if free.sum() < size:
             return NOWHERE
-        grid = free.reshape(dims)
-        for shape in _shapes(dims, size)[:_MOST_SHAPES]:
-            windows = np.lib.stride_tricks.sliding_window_view(grid, shape).all(axis=tuple(range(-len(dims), 0)))
+        sums = _sums_before(free.reshape(dims))
+        for shape in _shapes(dims, size):
+            windows = _windows(sums, shape) == prod(shape)
             if windows.any():
                 at = np.unravel_index(int(np.argmax(windows)), windows.shape)
                 box = tuple(slice(int(begin), int(begin) + extent) for begin, extent in zip(at, shape, strict=True))
@@ -148,9 +149,27 @@ def in_boxes(dims: tuple[int, ...]) -> GangPlacer:
     return place
 
 
+def _sums_before(grid: Bool) -> I64:
+    """Return the number of free NPUs before each point of a grid in all dims; each dim has one point more."""
+    sums = np.pad(grid.astype(np.int64), [(1, 0)] * grid.ndim)
+    for dim in range(grid.ndim):
+        np.cumsum(sums, axis=dim, out=sums)
+    return sums
+
+
+def _windows(sums: I64, shape: tuple[int, ...]) -> I64:
+    """Return the number of free NPUs in the box of a shape at each place, from the numbers before each point."""
+    for dim, extent in enumerate(shape):
+        ends = np.moveaxis(sums, dim, 0)
+        sums = np.moveaxis(ends[extent:] - ends[:-extent], 0, dim)
+    return sums
+
+
+@lru_cache(maxsize=2**12)
 def _shapes(dims: tuple[int, ...], size: int) -> list[tuple[int, ...]]:
-    """Return the shapes of boxes with room for a job: the smallest first, of these the one with the least surface."""
+    """Return the first shapes of boxes with room for a job: the smallest, and of these the one with the least surface."""
     lead = [range(1, extent + 1) for extent in dims[:-1]]
     found = {(*shape, -(-size // prod(shape))) for shape in product(*lead)}
     fitting = [shape for shape in found if shape[-1] <= dims[-1]]
-    return sorted(fitting, key=lambda shape: (prod(shape), sum(prod(shape) // each for each in shape), shape))
+    order = sorted(fitting, key=lambda shape: (prod(shape), sum(prod(shape) // each for each in shape), shape))
+    return order[:_MOST_SHAPES]

@@ -33,7 +33,9 @@ _AT_LEAST = click.IntRange(min=1)
 @options_of("mttr", metavar="SPAN")
 @options_of("domain")
 @options_of("seed", type=click.IntRange(min=0))
+@options_of("seeds", type=_AT_LEAST)
 @click.option("--png", type=OutputFile(".png"), help="Draw use and the largest job that could start, over time, to this file.")
+@common.worker_options(options_of)
 @common.answer_options
 def queue_command(**options: Any) -> int:
     """Simulate a queue of jobs on a machine over weeks: waiting, utilisation, goodput, fragmentation and lost time.
@@ -42,5 +44,6 @@ def queue_command(**options: Any) -> int:
     emu queue --topology infinitehbd:k=3 --topology nvl:72 --mix acme --load 80%
     emu queue --topology big-switch:n=2880 --mix philly --load 90% --policy fifo --policy backfill --png queue.png
     emu queue --topology servers:nodes=8 --arrivals jobs.csv --days 7 --faultless
+    emu queue --topology infinitehbd:k=3 --topology nvl:72 --mix acme --load 80% --seeds 20
     """
     return ask_and_save(queue, options)

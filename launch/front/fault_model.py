@@ -21,6 +21,7 @@ from emu.units import is_whole
 from launch.data.presets import SOURCE, production_log
 from launch.front.inputs import several
 
+_COUNTS = ("npus", "npus_per_node", "npus_per_server", "servers", "draws", "seed")
 _UNITS = {"h": 1 / 24, "d": 1.0, "y": DAYS_PER_YEAR}
 
 
@@ -50,12 +51,29 @@ def share_of(given: float | str, name: str) -> float:
     Raises:
         InputError: the text is no such share.
     """
-    text = given if isinstance(given, str) else f"{given:f}"
-    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(%?)", text)
-    share = float(found[1]) / (100 if found[2] else 1) if found else -1.0
+    text, share = read_share(given)
     if not 0 <= share < 1:
         raise must_be("faults", name, "a share of 0 or more and below 1, such as 1.17% or 0.0117", text)
     return share
+
+
+def read_share(given: float | str) -> tuple[str, float]:
+    """Return the text of a share, such as 90% or 0.9, and its value; -1 if it is none."""
+    text = given if isinstance(given, str) else f"{given:f}"
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(%?)", text)
+    return text, float(found[1]) / (100 if found[2] else 1) if found else -1.0
+
+
+def check_counts(arguments: dict[str, Any], question: str) -> None:
+    """Refuse a number of NPUs, servers or draws below 1, and a seed below 0, which the command line has refused already.
+
+    Raises:
+        InputError: naming the question and the argument.
+    """
+    for name in _COUNTS:
+        least = 0 if name == "seed" else 1
+        if arguments.get(name) is not None and arguments[name] < least:
+            raise must_be(question, f"--{name.replace('_', '-')}", f"{least} or more", arguments[name])
 
 
 def _failure_domain(text: str, node: int) -> PartLifetimes:
@@ -84,6 +102,7 @@ def fault_model(arguments: dict[str, Any]) -> Callable[[int], Faults]:
     Raises:
         InputError: options exclude one another, or an option needs another one.
     """
+    check_counts(arguments, "faults")
     node, seed = arguments["npus_per_node"], arguments["seed"]
     mtbf, mttr = (None if arguments[name] is None else days_of(arguments[name], f"--{name}") for name in ("mtbf", "mttr"))
     span = days_of(arguments["days"], "--days")

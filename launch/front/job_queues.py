@@ -1,34 +1,36 @@
 """The question of `emu queue`: how long do jobs wait on a machine over weeks, and what does it do with its time?"""
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 from emu.collective.algorithm import AUTO
-from emu.errors import must_be
 from emu.study.faults.source import Faults
 from emu.study.faults.waste import machine_of
-from emu.study.queue.arrivals import read_arrivals
-from emu.study.queue.cluster_queue import QueueRequest, queue_on
+from emu.study.job_pool import LocalPool
+from emu.study.queue.cluster_queue import QueueCase, QueueRequest, queues
 from emu.study.queue.queue_policy import QueuePolicy, find_policy
 from emu.study.queue.queue_row import QueueRow
-from emu.study.queue.queued_job import DAY_US, US_PER_S, QueuedJob, RunCosts
-from emu.units import TICKS_PER_S, parse_time
-from launch.data.job_mixes import find_mix
+from emu.study.queue.queue_spread import QueueSpread, queue_spread
+from emu.study.queue.queued_job import US_PER_S, RunCosts
+from launch.clusters import job_pool
 from launch.data.presets import GPUS
 from launch.front import inputs
-from launch.front.fault_model import fault_model, share_of
 from launch.front.inputs import DeviceLike, Topologies, Words, question
+from launch.front.queue_input import check_arguments, faults_of, jobs_of, run_costs, seeds_of
 from launch.front.result import Result, lazy
 from launch.show.blocks import Page
 from launch.show.progress import with_progress
 from launch.show.row_file import row_known
 from launch.show.text.job_queue_table import job_queue_report
+from launch.show.text.queue_spread_table import queue_spread_report
 
-_DEFAULT_JOBS, _POLICY = 3000, "backfill"
+_POLICY = "backfill"
+_PROCESSES = 4  # of this machine
 _BEGUN = "the machine is empty on day 0, which is also the first day of the log of faults"
-_MOST_DAYS = 3650.0
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -56,6 +58,38 @@ class JobQueues(Result[QueueRow], drawn_by="chart.job_queue_chart:job_queue_figu
         """Return the report, with a chart."""
         made: Page = lazy("html.job_queue_page:job_queue_page")(self.rows, self.notes)
         return made
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class QueueSpreads(Result[QueueSpread], drawn_by="chart.queue_spread_chart:queue_spread_figure"):
+    """A queue of jobs on each machine by each policy over several seeds: means with confidence intervals.
+
+    The picture has goodput, waiting and the largest job that could start.
+    """
+
+    notes: tuple[str, ...]  # what the figures rest on
+
+    def text(self) -> str:
+        """Return a table with a line for each machine and policy, the lost time, and the notes."""
+        return queue_spread_report(self.rows, self.notes)
+
+    def as_json(self) -> object:
+        """Return the rows, each with those of its seeds, and the notes."""
+        return {"rows": self.rows, "assumptions": self.notes}
+
+    def records(self) -> Sequence[object]:
+        """Return the rows without those of their seeds."""
+        return [_spread_record(row) for row in self.rows]
+
+    def page(self) -> Page:
+        """Return the report, with a chart."""
+        made: Page = lazy("html.queue_spread_page:queue_spread_page")(self.rows, self.notes)
+        return made
+
+
+def _spread_record(row: QueueSpread) -> dict[str, object]:
+    """Return a row without those of its seeds."""
+    return {field.name: getattr(row, field.name) for field in fields(row) if field.name != "by_seed"}
 
 
 def _record(row: QueueRow) -> dict[str, object]:
@@ -89,7 +123,10 @@ def queue(
     mttr: str | None = None,
     domain: str | Sequence[str] = (),
     seed: int = 0,
-) -> JobQueues:
+    seeds: int = 1,
+    workers: str = "local",
+    ray_address: str | None = None,
+) -> JobQueues | QueueSpreads:
     """Simulate a queue of jobs on a machine over weeks: waiting, utilisation, goodput, fragmentation and lost time.
 
     Args:
@@ -98,13 +135,13 @@ def queue(
         mix: In place of `arrivals`: jobs drawn by published figures, such as `acme`: acme, helios, philly or alibaba.
         jobs: The number of jobs of a mix; None: 3000.
         load: The NPU time that the jobs of a mix ask for, as a share of the machine's, such as `80%`: all run times are
-            stretched by one factor; None: as published.
+            stretched by one factor; above 100 % the queue grows; None: as published.
         days: The days of the account. Jobs of a mix are submitted in this time.
         policy: The policy of the queue: fifo, backfill, shortest, preempt or defragment; or several; empty: backfill.
         tp: The NPUs of a group. A job is groups, each placed by the rule of the topology; a smaller job is one group.
         npus: The NPUs of the machine. A smaller topology is repeated; None: those of the largest topology.
         checkpoint: The time of a checkpoint, in seconds or such as `30s`.
-        checkpoint_every: The work from a checkpoint to the next, such as `3600s`; 0s: none is saved.
+        checkpoint_every: The work from a checkpoint to the next, such as `4h`; 0s: none is saved.
         restart: The time of a start from a checkpoint.
         device: The device, for jobs with a model: a name, a .toml file, or a `Device`.
         faultless: Leave faults out.
@@ -117,93 +154,63 @@ def queue(
         mttr: The repair of a node takes this time on average.
         domain: A part, such as a switch, that takes so many NPUs with it, such as `npus=64,mtbf=1y,mttr=4h`; or several.
         seed: The seed of random numbers.
+        seeds: The number of seeds, from `seed` on. Two or more give means with confidence intervals.
+        workers: The processes that simulate: of this machine (`local`), or of a Ray (`ray`).
+        ray_address: The address of a running Ray, for `workers`; None: start one on this machine.
 
     Raises:
         InputError: an argument is impossible, a line of a file is, or two arguments exclude each other; the line says which.
     """
     arguments = dict(locals())
-    _check(arguments)
+    check_arguments(arguments)
     policies = [find_policy(name) for name in dict.fromkeys(inputs.several(policy) or (_POLICY,))]
     built = inputs.topologies_of(topology)
     machines = [machine_of(each, npus or max(other.n_npus for other in built)) for each in built]
-    faults = _faults_of(arguments, {machine.npus for machine in machines})
-    found, notes = _jobs_of(arguments, min(machine.npus for machine in machines))
-    costs = RunCosts(*(_us(arguments[name], name) for name in ("checkpoint", "checkpoint_every", "restart")))
-    asked = QueueRequest(found, days, costs, tp, 1 if faultless else npus_per_node, inputs.device_of(device), (AUTO,))
-    rows = []
-    made = (queue_on(machine, faults.get(machine.npus), policies, asked) for machine in machines)
-    for each in with_progress(made, f"running {len(found)} jobs over {days:g} days", len(machines)):
-        rows += each
-        for row in each:
-            row_known(_record(row))
-    return JobQueues(tuple(rows), (*notes, *_notes(policies, costs, faults)))
+    faults = [faults_of({**arguments, "seed": each}, {machine.npus for machine in machines}) for each in seeds_of(arguments)]
+    drawn, notes = jobs_of(arguments, min(machine.npus for machine in machines))
+    costs, node = run_costs(arguments), 1 if faultless else npus_per_node
+    asked = QueueRequest(
+        tuple(machines), tuple(policies), drawn, days, costs, tp, node, inputs.device_of(device), (AUTO,), seeds == 1
+    )
+    cases = [
+        QueueCase(number, each, None if faultless else of[machine.npus].log)
+        for number, machine in enumerate(machines)
+        for each, of in zip(seeds_of(arguments), faults, strict=True)
+    ]
+    pool = job_pool("emu queue", workers, ray_address, LocalPool(min(_PROCESSES, os.cpu_count() or 1)))
+    label = f"running {len(drawn(seed))} jobs over {days:g} days"
+    told = (*notes, *_notes(policies, costs, faults[0]), *_seed_notes(arguments))
+    made = with_progress(queues(asked, cases, pool), label, len(cases))
+    return JobQueues(tuple(_known(made)), told) if seeds == 1 else QueueSpreads(tuple(_spreads(made, seeds)), told)
 
 
-def _check(arguments: dict[str, Any]) -> None:
-    """Check the arguments that need no file and no topology.
-
-    Raises:
-        InputError: one is impossible, or two exclude each other.
-    """
-    if (arguments["arrivals"] is None) == (arguments["mix"] is None):
-        got = "none" if arguments["mix"] is None else "both"
-        raise must_be("queue", "jobs", "given by --arrivals or by --mix, one of them", got)
-    for name in ("jobs", "load"):
-        if arguments[name] is not None and arguments["mix"] is None:
-            raise must_be("queue", f"--{name}", "left out with --arrivals", arguments[name], "a file has its own jobs")
-    for name, most in (("days", _MOST_DAYS), ("jobs", 10**7), ("tp", 2**24)):
-        least = 0 if name == "days" else 1
-        if arguments[name] is not None and not least < arguments[name] + (name != "days") <= most + (name != "days"):
-            raise must_be("queue", f"--{name}", f"above 0, and at most {most:g}", arguments[name])
+def _known(made: Iterable[list[QueueRow]]) -> Iterator[QueueRow]:
+    """Yield the rows of all machines; each is reported once it is known."""
+    for row in chain.from_iterable(made):
+        row_known(_record(row))
+        yield row
 
 
-def _us(given: float | str, name: str) -> int:
-    """Return a time in whole microseconds."""
-    flag = f"--{name.replace('_', '-')}"
-    return round(parse_time(given, flag) * US_PER_S / TICKS_PER_S)
+def _spreads(made: Iterable[list[QueueRow]], seeds: int) -> Iterator[QueueSpread]:
+    """Yield the rows over seeds, given the rows by policy of each seed of each machine; each is reported once it is known."""
+    by_seed = iter(made)
+    while of_machine := list(islice(by_seed, seeds)):
+        for rows in zip(*of_machine, strict=True):
+            found = queue_spread(rows)
+            row_known(_spread_record(found))
+            yield found
 
 
-def _faults_of(arguments: dict[str, Any], sizes: set[int]) -> dict[int, Faults]:
-    """Return the faults of a machine of each number of NPUs, without a machine where faults are left out.
-
-    Raises:
-        InputError: options exclude one another, or a log is shorter than the account.
-    """
-    given = ("log", "servers", "mtbf", "afr", "mttr", "domain")
-    if arguments["faultless"]:
-        for name in given:
-            if arguments[name] not in (None, ()):
-                raise must_be("queue", f"--{name}", "left out with --faultless", str(arguments[name]))
-        return {}
-    days = arguments["days"]
-    drawn = {**arguments, "rate": None, "draws": 1, "days": f"{days:f}d"}
-    found = {size: fault_model(drawn)(size) for size in sizes}
-    for faults in found.values():
-        if faults.log is not None and faults.log.days < days:
-            raise must_be("queue", "--days", f"at most {faults.log.days:g}, those of the log of faults", f"{days:g}")
-    return found
-
-
-def _jobs_of(arguments: dict[str, Any], npus: int) -> tuple[tuple[QueuedJob, ...], tuple[str, ...]]:
-    """Return the jobs, and sentences on where they come from.
-
-    Args:
-        arguments: The arguments of the question.
-        npus: The NPUs of the smallest machine.
-
-    Raises:
-        InputError: a line of the file is impossible, or no mix has that name.
-    """
-    days = arguments["days"]
-    if arguments["mix"] is None:
-        return read_arrivals(Path(arguments["arrivals"]), npus), (f"the jobs are those of {arguments['arrivals']}",)
-    mix, count = find_mix(arguments["mix"]), arguments["jobs"] or _DEFAULT_JOBS
-    told, load_us = f"{count} jobs are drawn for {days:g} days, seed {arguments['seed']}", None
-    if arguments["load"] is not None:
-        wanted = share_of(arguments["load"], "--load")
-        load_us = wanted * npus * days * DAY_US
-        told += f"; one factor of all run times makes them ask for {100 * wanted:g} % of the time of {npus} NPUs"
-    return mix.draw(count, days, arguments["seed"], load_us), (*mix.notes, told)
+def _seed_notes(arguments: dict[str, Any]) -> tuple[str, ...]:
+    """Return the sentences on several seeds, if there are several."""
+    seeds = seeds_of(arguments)
+    if len(seeds) == 1:
+        return ()
+    return (
+        f"each of the seeds {seeds[0]} to {seeds[-1]} draws jobs and faults of its own, as is said of seed {seeds[0]}",
+        "all machines and policies get the same jobs and faults of each seed, so that a difference between two of them is "
+        "surer than their intervals",
+    )
 
 
 def _notes(policies: Sequence[QueuePolicy], costs: RunCosts, faults: dict[int, Faults]) -> tuple[str, ...]:

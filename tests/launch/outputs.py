@@ -120,6 +120,7 @@ CASES = (
     case("bench", ("all_reduce", *SWITCH, "--algorithm", "all", "--size", "1KiB"), "--png"),
     case("synthesize", ("all_gather", *SWITCH, "--size", "1KiB"), "--png", "--xml", "--npz"),
     case("queue", ("--topology", "nvl:72", "--mix", "acme", "--jobs", "9", "--days", "1", "--faultless"), "--png"),
+    case("queue", ("--topology", "nvl:72", "--mix", "acme", "--jobs", "9", "--faultless", "--seeds", "2"), "--png", "--out"),
     case("train", (*STEP, *RING, "--steps", "1"), "--html", "--timeline", "--trace"),
     case("train", (*STEP, *RING, "--steps", "2", *FAULT), "--png", "--trace"),
     case("estimate", STEP, "--html", "--timeline", "--trace", "--png"),

@@ -150,7 +150,9 @@ FLAGS = {
         "--days",
         "--policy",
         "--faultless",  # what faults cost is the difference
-    },
+        "--seeds",  # one draw says little of a wait: how far it is from the mean of all
+    }
+    | WORKERS,
     "compare": set(),
     "calibrate": {"--device", "--out", "--from"},  # the device of a profile is not here to be measured
     "show topology": {"--png", "--route"},

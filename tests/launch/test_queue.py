@@ -84,8 +84,14 @@ def test_work_of_a_model_takes_the_time_of_its_steps(emu):
         (("--mix", "acme", "--arrivals", "jobs.csv"), "jobs must be given by --arrivals or by --mix, one of them, got 'both'"),
         (("--arrivals", "jobs.csv", "--jobs", "3"), "queue: --jobs must be left out with --arrivals, got 3"),
         (("--arrivals", "jobs.csv", "--load", "50%"), "queue: --load must be left out with --arrivals, got '50%'"),
-        (("--mix", "acme", "--days", "0"), "queue: --days must be above 0"),
-        (("--mix", "acme", "--days", "nan"), "queue: --days must be above 0"),
+        (("--mix", "acme", "--days", "0"), "queue: --days must be from 0.0001 to 3650, got 0"),
+        (("--mix", "acme", "--days", "nan"), "queue: --days must be from 0.0001 to 3650, got nan"),
+        (("--mix", "acme", "--load", "0%"), "queue: --load must be a share above 0, at most 10, such as 80% or 1.2, got '0%'"),
+        (("--mix", "acme", "--load", "1001%"), "queue: --load must be a share above 0, at most 10"),
+        (("--mix", "acme", "--restart", "5y"), "--restart must be a time of 0 or more such as 30s, 90min or 4h, got '5y'"),
+        (("--mix", "acme", "--restart", "4000d"), "queue: --restart must be 0s, or from 1us to 3650d, got '4000d'"),
+        (("--mix", "acme", "--checkpoint-every", "1ps"), "queue: --checkpoint-every must be 0s, or from 1us to 3650d"),
+        (("--arrivals", "after.csv", "--days", "1"), "after.csv, line 2: submit must be before the end of the account, 1 days"),
         (("--mix", "acme", "--policy", "fifa"), "no policy of a queue is called 'fifa'; did you mean fifo?"),
         (("--mix", "acma"), "no mix of jobs is called 'acma'; did you mean acme?"),
         (("--mix", "acme", "--mtbf", "1d", "--mttr", "1h"), "queue: --mtbf must be left out with --faultless"),
@@ -98,6 +104,7 @@ def test_work_of_a_model_takes_the_time_of_its_steps(emu):
 )
 def test_impossible_input_is_answered_in_one_line(emu, words, said):
     Path("late.csv").write_text("submit,npus,seconds\n5,1,1\n4,1,1\n")
+    Path("after.csv").write_text("submit,npus,seconds\n86400,1,1\n")
     Path("large.csv").write_text("submit,npus,seconds\n5,9,1\n")
     Path("model.csv").write_text("submit,npus,model,plan,global_batch,seq,steps\n0,4,llama-tiny,dp=2,2,16,10\n")
     done = emu(*ON, *words)
@@ -129,3 +136,91 @@ def test_an_answer_is_saved_in_all_its_forms():
     page = Path("queue.html").read_text()
     assert "Waiting by size" in page
     assert "NPU hours" in page
+
+
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        ({"npus": 0}, "queue: npus must be 1 or more, got 0"),
+        ({"npus_per_node": 0, "faultless": False}, "queue: npus_per_node must be 1 or more, got 0"),
+        ({"seed": -1}, "queue: seed must be 0 or more, got -1"),
+        ({"policy": 5}, "no policy of a queue is called '5'"),
+        ({"arrivals": 5}, "queue: arrivals must be the name of a file, got 5"),
+        ({"days": 1e-12}, "queue: days must be from 0.0001 to 3650, got 1e-12"),
+    ],
+)
+def test_impossible_arguments_of_python_are_answered_in_one_line(named, said):
+    with pytest.raises(emu.InputError) as refused:
+        emu.queue(**{"topology": SWITCH, "arrivals": "jobs.csv", "faultless": True, **named})
+    assert said in str(refused.value)
+
+
+def test_jobs_may_ask_for_more_than_the_machine_has():
+    answer = emu.queue(topology=SWITCH, mix="acme", jobs=200, load="150%", days=1, faultless=True, policy="fifo")
+    assert answer.utilisation > 0.4  # the largest jobs of the mix are refused, and make up no load
+    assert answer.waiting > 0
+
+
+def test_a_checkpoint_may_be_hours_apart():
+    with_hours = emu.queue(
+        topology=SWITCH, arrivals="jobs.csv", days=1, faultless=True, checkpoint_every="0.5h", restart="0.5d"
+    )
+    assert with_hours.npu_hours["saving"] == pytest.approx(8 * 60 / 3600)  # one in an hour of work
+    told = emu.queue(topology=SWITCH, arrivals="jobs.csv", days=1, faultless=True, checkpoint_every="4h").notes
+    assert any("after each 14400 s of work" in note for note in told)
+
+
+def test_any_number_of_days_has_faults_to_its_end():
+    answer = emu.queue(topology=SWITCH, arrivals="jobs.csv", days=1 / 3, mtbf="60d", mttr="4h")
+    assert answer.days == pytest.approx(1 / 3)
+
+
+def test_jobs_that_come_after_the_account_are_told():
+    Path("long.csv").write_text(TWO + "86400,1,1,0\n90000,1,1,0\n")
+    answer = emu.queue(topology=SWITCH, arrivals="long.csv", days=1, faultless=True)
+    assert answer.jobs == 2
+    assert "2 of its jobs are submitted after the 1 days, and left out" in answer.notes
+
+
+def test_several_seeds_give_means_of_what_each_seed_gives():
+    asked = {
+        "topology": ("nvl:72", "servers:nodes=9"),
+        "mix": "acme",
+        "jobs": 40,
+        "load": "90%",
+        "days": 1,
+        "mtbf": "20d",
+        "mttr": "6h",
+    }
+    several = emu.queue(**asked, policy=("fifo", "backfill"), seed=3, seeds=3)
+    assert [(row.topology, row.policy, row.seeds) for row in several] == [
+        (topology, policy, 3) for topology in asked["topology"] for policy in ("fifo", "backfill")
+    ]
+    for number, row in enumerate(emu.queue(**asked, policy=("fifo", "backfill"), seed=4)):
+        own = several[number].by_seed[1]
+        assert (own.goodput, own.wait_mean_s, own.npu_hours) == (row.goodput, row.wait_mean_s, row.npu_hours)
+    assert several[0].goodput.mean == pytest.approx(sum(row.goodput for row in several[0].by_seed) / 3)
+    assert "40 jobs are drawn for 1 days, seeds 3 to 5; one factor" in several.text()
+
+
+def test_means_over_seeds_are_saved_in_all_their_forms():
+    answer = emu.queue(topology=SWITCH, arrivals="jobs.csv", days=1, mtbf="1d", mttr="1h", seeds=3)
+    for ending in (".json", ".csv", ".jsonl", ".html", ".png"):
+        answer.save(f"queue{ending}")
+        assert Path(f"queue{ending}").stat().st_size > 100
+    assert "goodput.mean,goodput.half" in Path("queue.csv").read_text()
+    assert len(json.loads(Path("queue.json").read_text())["rows"][0]["by_seed"]) == 3
+    assert " ± " in Path("queue.html").read_text()
+
+
+def test_seeds_that_change_nothing_are_refused(emu):
+    done = emu(*ON, "--arrivals", "jobs.csv", "--seeds", "2")
+    assert (done.code, done.out) == (2, "")
+    assert "queue: --seeds must be 1 where jobs are those of a file and no part fails, got 2" in done.err
+
+
+def test_a_mistake_of_a_job_is_told_alike_from_another_process(emu):
+    Path("model.csv").write_text("submit,npus,model,plan,global_batch,seq,steps\n0,4,llama-tiny,dp=2,2,16,10\n")
+    done = emu(*ON, "--topology", "servers:nodes=1", "--arrivals", "model.csv")
+    assert done.code == 2
+    assert "emu: model.csv, line 2: npus must be 2, those of the plan dp=2, got 4" in done.err

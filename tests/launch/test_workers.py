@@ -32,6 +32,7 @@ REFUSED = {
     (*ESTIMATE, *SWEEP, "--workers", "Ray"): "--workers must be local or ray, got 'Ray'",
     (*BENCH, "--workers", "ray"): "bench: --algorithm must be all where --workers is given, got 'auto'",
     ("repro", "hpn", "--workers", "2"): "--workers must be local or ray, got '2'",
+    ("queue", "--topology", SWITCH, "--mix", "acme", "--workers", "2"): "--workers must be local or ray, got '2'",
     ("verify", "all_reduce", "--workers", "2"): "--workers must be local or ray, got '2'",
     ("verify", "--ray-address", "127.0.0.1:1"): "--ray-address: --cluster must be ray with this option, got 'local'",
 }
@@ -87,6 +88,8 @@ ASKED = {
     "estimate at points": {**STEP, "plan": "tp=2,dp=2", "sweep": "topology.bandwidth=10GB/s,50GB/s"},
     "bench of all": {"operation": "all_reduce", "topology": SWITCH, "size": "1MiB", "algorithm": "all"},
     "verify": {"operation": "all_reduce", "ranks": 5},
+    "queue": {"topology": (SWITCH, "nvl:72"), "mix": "acme", "jobs": 20, "load": 0.9, "days": 1, "mtbf": "5d", "mttr": "2h"},
+    "queue of seeds": {"topology": SWITCH, "mix": "philly", "jobs": 20, "load": 0.9, "days": 1, "seeds": 3, "faultless": True},
     "repro of a table": {"source": "hpn", "table": "2"},
 }
 

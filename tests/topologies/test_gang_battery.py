@@ -1,13 +1,14 @@
 """Every topology of the catalogue places jobs beside others: on free NPUs, each once, as many groups as its own rule counts."""
 
 from functools import cache
+from itertools import product
 
 import numpy as np
 import pytest
 
 from emu.errors import InputError
 from emu.topology.catalogue import TOPOLOGIES, build_topology
-from emu.topology.gang_rule import anywhere, gang_placer
+from emu.topology.gang_rule import anywhere, gang_placer, in_boxes
 from emu.topology.usable_npus import usable_npus
 
 LINES = [":".join(filter(None, (name, example))) for name, blueprint in TOPOLOGIES for example in blueprint.examples]
@@ -50,3 +51,25 @@ def test_as_many_groups_find_room_round_faults_as_the_rule_of_faults_counts(line
         if topology.usable_counter is not None or place is anywhere:
             assert not most or len(place(most, group, ~faulty)) == most
         assert len(place(most + group, group, ~faulty)) == 0
+
+
+def _free_boxes(grid):
+    """The volume of every box of free points of a grid, by trying all."""
+    for begin in np.ndindex(grid.shape):
+        for extent in product(*(range(1, most - at + 1) for at, most in zip(begin, grid.shape, strict=True))):
+            box = grid[tuple(slice(at, at + each) for at, each in zip(begin, extent, strict=True))]
+            if box.all():
+                yield box.size
+
+
+@pytest.mark.parametrize("dims", [(4, 4), (3, 4, 2), (1, 7)])
+def test_a_job_on_a_grid_gets_the_smallest_free_box_that_has_room(dims):
+    place, rng = in_boxes(dims), np.random.default_rng(0)
+    for _ in range(40):
+        free = rng.random(dims) < 0.8
+        volumes, size = {*_free_boxes(free)}, int(rng.integers(1, free.size + 1))
+        npus = place(size, 1, free.ravel())
+        assert len(npus) == min((volume for volume in volumes if volume >= size), default=0)
+        assert free.ravel()[npus].all()
+        at = np.unravel_index(npus, dims)
+        assert len(npus) == 0 or np.prod([np.ptp(each) + 1 for each in at]) == len(npus)

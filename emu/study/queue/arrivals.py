@@ -66,8 +66,12 @@ def _job(row: Mapping[str | None, object], number: int, where: str, most_npus: i
         most_npus: The NPUs of the smallest machine.
     """
     texts = {str(column): text.strip() for column, text in row.items() if isinstance(text, str)}
+    beyond = row.get(None, [])
     if len(texts) < len(row):
-        raise must_be(where, "the line", f"{len(row) - (None in row)} values", f"{len(texts)} of them, or more")
+        got = len(texts) + (len(beyond) if isinstance(beyond, list) else 0)
+        raise must_be(
+            where, "the line", f"{len(row) - (None in row)} values", got, "put a value with commas into double quotes"
+        )
     npus = _whole(texts["npus"], "npus", where, 1)
     if npus > most_npus:
         raise must_be(where, "npus", f"at most {most_npus}, those of the machine", npus, "take a larger machine (--npus)")

@@ -79,7 +79,9 @@ class JobMix:
         mean_s = _mean_below(self.median_s, self.sigma, self.figures.longest_s)
         return float(self.share @ (self.sizes * mean_s)) * US_PER_S
 
-    def draw(self, jobs: int, days: float, seed: int, npu_us: float | None = None) -> tuple[QueuedJob, ...]:
+    def draw(
+        self, jobs: int, days: float, seed: int, npu_us: float | None = None, most_npus: int | None = None
+    ) -> tuple[QueuedJob, ...]:
         """Return jobs drawn at random, in the order of their submission.
 
         Args:
@@ -87,13 +89,20 @@ class JobMix:
             days: The time in which they are submitted.
             seed: The seed of the draw.
             npu_us: The NPU time that all jobs together ask for: one factor of all run times; None: as drawn.
+            most_npus: The jobs that make up `npu_us` ask for no more NPUs than this, those of a machine; None: all do.
+
+        Raises:
+            InputError: No job asks for so few NPUs.
         """
         random = np.random.default_rng(seed)
         submit_us = np.sort(random.random(jobs)) * days * DAY_US
         size = random.choice(len(self.sizes), jobs, p=self.share)
         run_s = self.median_s[size] * np.exp(self.sigma * random.standard_normal(jobs))
         work_us = np.minimum(run_s, self.figures.longest_s) * US_PER_S
-        stretch = 1.0 if npu_us is None else npu_us / float(work_us @ self.sizes[size])
+        held = self.sizes[size] * (self.sizes[size] <= (most_npus or self.figures.most_npus))
+        if npu_us is not None and not held.any():
+            raise must_be("--mix", "a job", f"of at most {most_npus} NPUs, those of the machine", f"{jobs} larger ones")
+        stretch = 1.0 if npu_us is None else npu_us / float(work_us @ held)
         work_us = np.maximum(1, np.rint(work_us * stretch))
         columns = (submit_us.astype(np.int64), self.sizes[size], work_us.astype(np.int64))
         rows = zip(*(values.tolist() for values in columns), strict=True)

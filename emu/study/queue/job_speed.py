@@ -1,6 +1,7 @@
 """The speed of jobs that train a model, by their places: each distinct placement is estimated once.
 
-Placements are told apart by the NPUs relative to the first; so a system that looks alike from everywhere needs few estimates.
+Placements that a symmetry of the topology maps onto one another are one; so a system that looks alike from everywhere needs few
+estimates.
 """
 
 from dataclasses import replace
@@ -12,6 +13,7 @@ import numpy as np
 from emu.arrays import I64, column
 from emu.errors import InputError, at_place, must_be
 from emu.model.plan.plan_text import parse_plan
+from emu.study.choice.site import canonical_npus
 from emu.study.queue.gang_machine import GangMachine
 from emu.study.queue.queued_job import US_PER_S, JobModel, QueuedJob
 from emu.study.training.estimate import EstimateRequest, estimate
@@ -72,12 +74,14 @@ class JobSpeeds:
 
     def _step_fs(self, trained: JobModel, places: I64) -> int:
         """Return the ticks of a step on some places."""
-        key = trained, (places - places.min()).tobytes()
+        topology = self._machine.machine.topology
+        places = canonical_npus(topology, places)
+        key = trained, places.tobytes()
         if key not in self._steps_fs:
             plan = parse_plan(trained.plan, global_batch=trained.global_batch, seq=trained.seq)
             if plan.world != len(places):
                 raise must_be("", "npus", f"{plan.world}, those of the plan {trained.plan}", len(places))
             request = EstimateRequest(trained.model, plan, algorithms=self._algorithms)
-            placed = replace(self._machine.machine.topology, placer=partial(without, column(places, np.int64)))
+            placed = replace(topology, placer=partial(without, column(places, np.int64)))
             self._steps_fs[key] = round(estimate(request, placed, self._device).step_time_s * TICKS_PER_S)
         return self._steps_fs[key]

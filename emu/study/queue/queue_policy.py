@@ -63,5 +63,5 @@ def find_policy(name: str) -> QueuePolicy:
         InputError: No policy has that name.
     """
     if name not in POLICIES:
-        raise unknown("policy of a queue", name, POLICIES)
+        raise unknown("policy of a queue", str(name), POLICIES)
     return POLICIES[name]

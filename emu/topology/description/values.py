@@ -56,6 +56,8 @@ def load_toml(path: Path, what: str, name: str, mend: str = "") -> dict[str, Any
 def csv_rows(path: Path, what: str, name: str, needed: Sequence[str]) -> Iterator["csv.DictReader[str]"]:
     """Yield a CSV reader of a file, for use in a `with` block; columns beyond the needed ones are ignored.
 
+    The mark by which a spreadsheet begins a file of UTF-8 is skipped, and so are spaces after commas.
+
     Args:
         path: The path of the file.
         what: The subject of the file, for messages.
@@ -66,13 +68,16 @@ def csv_rows(path: Path, what: str, name: str, needed: Sequence[str]) -> Iterato
         InputError: The file cannot be read, is too large or no CSV, or a column is missing. Errors of the block pass through.
     """
     try:
-        reader = csv.DictReader(io.StringIO(read_input(what, path, name).decode(), newline=""))
+        text = io.StringIO(read_input(what, path, name).decode("utf-8-sig"), newline="")
+        reader = csv.DictReader(text, skipinitialspace=True, strict=True)
         missing = [column for column in needed if column not in (reader.fieldnames or ())]
         if missing:
             raise InputError(f"{name}, line 1: columns missing: {', '.join(missing)}; those needed are {', '.join(needed)}")
         yield reader
-    except (UnicodeDecodeError, csv.Error) as error:
+    except UnicodeDecodeError as error:
         raise InputError(f"{name}: no CSV: {error}") from None
+    except csv.Error as error:
+        raise InputError(f"{name}, line {reader.line_num + 1}: no CSV: {error}") from None  # the row that begins there
 
 
 @contextmanager

@@ -23,6 +23,7 @@ SWITCH = "switch:n=4,bandwidth=50GB/s,latency=500ns"
 STEP = ("--model", "llama-tiny", "--topology", SWITCH, "--global-batch", "4", "--seq", "32")
 SWEEP = ("estimate", *STEP, "--plan", "tp=2,dp=2", "--sweep", "topology.bandwidth=10GB/s..100GB/s:4")
 WORDS = ("--plan", "tp=2,dp=2,sp,sharding=zero1,recompute=none", "--algorithm", "all_reduce=ring")
+QUEUE = ("queue", "--topology", "nvl:72", "--mix", "acme", "--jobs", "100", "--load", "90%", "--days", "2", "--seeds", "8")
 PLAN = ("plan", *STEP, *WORDS, "--npus", "4", "--top", "1")
 
 
@@ -33,7 +34,7 @@ def nodes():
         yield found
 
 
-@pytest.mark.parametrize("words", [SWEEP, PLAN], ids=["sweep", "plan"])
+@pytest.mark.parametrize("words", [SWEEP, PLAN, QUEUE], ids=["sweep", "plan", "queue"])
 def test_a_command_prints_what_it_prints_on_one_machine(emu, nodes, tmp_path, words):
     there = ("--workers", "ray", "--ray-address", nodes[0])
     kept = [("--cache", str(tmp_path / where)) if words is PLAN else () for where in ("here", "there")]

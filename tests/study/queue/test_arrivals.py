@@ -27,6 +27,13 @@ def test_work_can_be_steps_of_a_model(tmp_path):
     assert job.trained == JobModel("llama-tiny", "dp=4,tp=2", 8, 64, 100)
 
 
+def test_the_mark_of_a_spreadsheet_and_spaces_after_commas_are_skipped(tmp_path):
+    (job,) = read(
+        tmp_path, '\ufeffsubmit, npus, model, plan, global_batch, seq, steps\n0, 8, llama-tiny, "dp=4, tp=2", 8, 64, 100\n'
+    )
+    assert (job.submit_us, job.npus, job.trained.plan) == (0, 8, "dp=4, tp=2")
+
+
 @pytest.mark.parametrize(
     ("text", "line", "words"),
     [
@@ -46,8 +53,9 @@ def test_work_can_be_steps_of_a_model(tmp_path):
         (HEAD + "0,8,inf,0\n", 2, "seconds must be seconds above 0"),
         (HEAD + "0,8,soon,0\n", 2, "seconds must be seconds above 0"),
         (HEAD + "0,8,60,high\n", 2, "priority must be a whole number; larger goes first, got 'high'"),
-        (HEAD + "0,8\n", 2, "the line must be 4 values"),
-        (HEAD + "0,8,60,0,1\n", 2, "the line must be 4 values"),
+        (HEAD + "0,8\n", 2, "the line must be 4 values, got 2"),
+        (HEAD + "0,8,60,0,1\n", 2, "the line must be 4 values, got 5; put a value with commas into double quotes"),
+        (HEAD + '0,8,60,0\n0,8,"60,0\n5,8,60,0\n', 3, "no CSV: unexpected end of data"),
         (HEAD + "0,8,,0\n", 2, "work must be seconds, or steps of a model, one of them, got 'none'"),
         (TRAINED + "0,8,llama-tiny,,8,64,100\n", 2, "a job with a model must be given all of"),
         (TRAINED + "0,8,llama-tiny,dp=8,8,64,0\n", 2, "steps must be a whole number of 1 or more"),

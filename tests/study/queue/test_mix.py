@@ -52,6 +52,14 @@ def test_one_factor_makes_jobs_ask_for_a_load():
     assert np.ptp(factors) < 1e-4 * factors[0]
 
 
+def test_jobs_that_are_too_large_for_the_machine_make_up_no_load():
+    jobs = find_mix("acme").draw(500, 30, 3, 1e15, 8)
+    assert max(job.npus for job in jobs) > 8
+    assert sum(job.npus * job.work_us for job in jobs if job.npus <= 8) == pytest.approx(1e15, rel=1e-6)
+    with pytest.raises(InputError, match="a job must be of at most 1 NPUs, those of the machine, got '1 larger ones'"):
+        [find_mix("acme").draw(1, 30, seed, 1e15, 1) for seed in range(99)]
+
+
 def test_figures_that_no_log_normal_has_are_refused():
     figures = MixFigures("a source", "jobs", 10.0, 100.0, 1000.0, 50.0, 2.0, 8)
     with pytest.raises(InputError, match="the figures of a mix must be such that log-normal run times can have them"):
