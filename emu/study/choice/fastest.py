@@ -16,7 +16,7 @@ import numpy as np
 from cachetools import LRUCache, cached
 
 from emu.arrays import digest
-from emu.collective.algorithm import Algorithm, AlgorithmOnDims, compact_schedule, schedule
+from emu.collective.algorithm import Algorithm, AlgorithmOnDims, algorithm, compact_schedule, schedule
 from emu.collective.operation import operation
 from emu.collective.schedule import MAX_ROWS, RowsError, Schedule
 from emu.errors import InputError
@@ -117,8 +117,7 @@ def _race(site: Site, wanted: Requirement) -> Selection:
             best, end = entrant.name, taken
     if not best:
         raise race.error()
-    shape = race.found[best].fit(len(site.npus), site.grid)
-    return Selection(AlgorithmOnDims(best, () if isinstance(shape, int) else shape), tuple(sorted(race.skipped)))
+    return Selection(AlgorithmOnDims(best, site.dims_for(race.found[best])), tuple(sorted(race.skipped)))
 
 
 @dataclass(slots=True)
@@ -149,7 +148,7 @@ class _Race:
     def claimed_fs(self, name: str) -> float:
         """Return the lower bound of an algorithm's time by its claim, in ticks."""
         (topology, npus), found, wanted = (self.site.topology, self.site.npus), self.found[name], self.wanted
-        shape = found.fit(len(npus), self.site.grid)
+        shape = self.site.dims_for(found) or len(npus)
         sent_fs = claimed_bytes_fs(found, shape, topology, npus, wanted.elements, wanted.item_bytes)
         return max(claimed_fs(found, shape, topology), sent_fs) * (1 - ROUNDING)
 
@@ -195,7 +194,8 @@ def _job(site: Site, wanted: Requirement, name: str, plan: Schedule) -> Collecti
 
 def _schedule_of(site: Site, wanted: Requirement, name: str) -> Schedule:
     """Return the schedule of an algorithm, with every row stored if there are few rows."""
-    asked = wanted.operation, name, len(site.npus), wanted.root, site.grid
+    grid = site.dims_for(algorithm(wanted.operation, name))
+    asked = wanted.operation, name, len(site.npus), wanted.root, grid
     plan = compact_schedule(*asked)
     return schedule(*asked) if plan.n_rows_of_all <= LIGHT else plan
 

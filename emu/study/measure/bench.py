@@ -342,7 +342,7 @@ def algorithm_names(asked: PlacedBench) -> list[str]:
     """Return the names of the candidate algorithms, each with its grid, also of those that cannot be timed."""
     site = asked.site
     found = candidates(asked.operation.name, site)
-    return [named_shape(each.name, dims_of(each.fit(len(site.npus), site.grid))) for each in found]
+    return [named_shape(each.name, dims_of(site.dims_for(each))) for each in found]
 
 
 def _bounded(

@@ -85,8 +85,9 @@ class PlacedBench:
         Raises:
             InputError: There is no such algorithm, or it does not take that many ranks.
         """
-        op, dims = self.operation, self.site.grid if grid is None else grid
-        shape = algorithm(op.name, name).fit(op.n_ranks, dims)
+        op, found = self.operation, algorithm(self.operation.name, name)
+        dims = self.site.dims_for(found) if grid is None else grid
+        shape = found.fit(op.n_ranks, dims)
         return Case(self, name, dims, shape, compact_schedule(op.name, name, op.n_ranks, op.root, dims))
 
 
