@@ -73,9 +73,9 @@ def test_what_was_not_tried_is_said(emu, monkeypatch: pytest.MonkeyPatch) -> Non
     fastest.cache_clear()
     told = emu(*args).out
     fastest.cache_clear()
-    assert "\nnot tried on ring:n=5,bandwidth=1GB/s,latency=1us: bidirectional-ring, " in told
+    assert "\n* not tried on ring:n=5,bandwidth=1GB/s,latency=1us: bidirectional-ring, " in told
     assert "too many messages to be timed for a choice; name one with --algorithm to time it\n" in told
-    assert "  ring " in told  # the default is tried, however many it sends
+    assert "  ring* " in told  # the default is tried, however many it sends
 
 
 def test_where_a_grid_is_given_only_what_is_built_on_it_competes(emu) -> None:

@@ -14,10 +14,10 @@ from matplotlib.ticker import MaxNLocator
 
 from emu.collective.schedule import Schedule
 from emu.study.measure.bench import BenchRow
-from emu.units import format_size
+from emu.units import format_bandwidth, format_size
 from launch.show.canvas import INK, add_legend, hue, new_page
 from launch.show.chart.time_chart import PALE, Line, bars, lines
-from launch.show.text.collective_table import MOST_RANKS, messages_of
+from launch.show.text.collective_table import MOST_RANKS, messages_of, shown_algorithm
 from launch.show.text.table import span_text
 
 _COPY, _ADD = "#0072b2", "#d95f02"
@@ -145,7 +145,10 @@ def topology_figure(rows: Sequence[BenchRow]) -> Figure:
     ranks = sorted({row.ranks for row in rows})
     title = f"{rows[0].operation} among {span_text(map(str, ranks))} ranks"
     if len({row.size_bytes for row in rows}) == 1:
-        return bars([(row.topology, row.time_s, row.built) for row in rows], f"{title}, {format_size(rows[0].size_bytes)}")
+        drawn_bars = [
+            (row.topology, row.time_s, f"{shown_algorithm(row)} · {format_bandwidth(row.injection_Bps)}") for row in rows
+        ]
+        return bars(drawn_bars, f"{title}, {format_size(rows[0].size_bytes)}; right: algorithm, bandwidth out of an NPU")
     mark = {name: _MARKS[i % len(_MARKS)] for i, name in enumerate(dict.fromkeys(row.built for row in rows))}
     names, drawn = list(dict.fromkeys(row.topology for row in rows)), []
     for number, name in enumerate(names):
