@@ -182,8 +182,14 @@ def paper_rows(
         rows = _rows({source: paper}, [(source, target) for target in paper.of(place)], kept, pool)[source]
     told = {"paper": source, "place": place, "rows": [row.as_json() for row in rows], "assumptions": paper.assumptions()}
     pages, records = {source: texts.paper_page(paper, rows)} if place is None else None, [_record(source, row) for row in rows]
+    nothing = "" if rows or draw is None else f"no rows for figure {figure}: it is only drawn; add --png FILE"
     return Reproduction(
-        tuple(rows), lambda: texts.paper_report(rows, paper.assumptions()), told, draw, pages=pages, told_rows=records
+        tuple(rows),
+        lambda: nothing or texts.paper_report(rows, paper.assumptions()),
+        told,
+        draw,
+        pages=pages,
+        told_rows=records,
     )
 
 
