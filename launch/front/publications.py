@@ -183,14 +183,11 @@ def paper_rows(
     told = {"paper": source, "place": place, "rows": [row.as_json() for row in rows], "assumptions": paper.assumptions()}
     pages, records = {source: texts.paper_page(paper, rows)} if place is None else None, [_record(source, row) for row in rows]
     nothing = "" if rows or draw is None else f"no rows for figure {figure}: it is only drawn; add --png FILE"
-    return Reproduction(
-        tuple(rows),
-        lambda: nothing or texts.paper_report(rows, paper.assumptions()),
-        told,
-        draw,
-        pages=pages,
-        told_rows=records,
-    )
+
+    def report() -> str:
+        return nothing or texts.paper_report(rows, paper.assumptions())
+
+    return Reproduction(tuple(rows), report, told, draw, pages=pages, told_rows=records)
 
 
 def check_figure(source: str, figure: str | None) -> None:
