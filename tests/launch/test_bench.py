@@ -327,3 +327,19 @@ def test_a_single_perturbed_run_is_refused_before_anything_moves(emu) -> None:
     done = emu("bench", "all_reduce", "--topology", SWITCH, "--size", "1MiB", "--perturb", "1")
     assert (done.code, done.out) == (2, "")
     assert done.err == "emu: perturb: the number of runs must be 0, or 2 or more, got 1\n"
+
+
+def test_where_switches_add_all_algorithms_have_one_bound(emu) -> None:
+    args = ("bench", "all_reduce", "--topology", "nvl:36", "--size", "64MiB", "--timing-only", "--json")
+    rows = [emu(*args, "--algorithm", name).json[0] for name in ("hyperx-direct", "in-switch-tree")]
+    assert rows[0]["bound_s"] == rows[1]["bound_s"]
+    assert rows[0]["of_bound"] < 0.6 < rows[1]["of_bound"] <= 1
+
+
+def test_rows_of_several_topologies_have_the_rate_out_of_an_npu(emu) -> None:
+    args = ("bench", "all_gather", "--size", "1MiB", "--timing-only", "--ranks", "8", "--topology", "ub-mesh:board")
+    assert "injection" not in emu(*args).out
+    told = emu(*args, "--topology", "servers:nodes=1").out
+    assert "busbw  injection  of_bound" in told
+    assert " 392 " in told
+    assert " 500 " in told
