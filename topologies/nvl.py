@@ -240,7 +240,7 @@ def _servers_tiers(servers: int, bandwidth: float, latency: int) -> list[Tier]:
     """Return the tiers of servers under upper NVSwitches."""
     if servers > _MOST_SERVERS:
         what = f"at most {_MOST_SERVERS}, as NVLink reaches no further"
-        raise must_be("dgx-h100:superpod", "servers", what, servers, "above, take big-switch:n=...,bandwidth=450GB/s")
+        raise must_be("dgx-h100:superpod", "servers", what, servers, "above, take servers:nodes=64 or rail-optimised:radix=64")
     up = bandwidth * _SERVER_OUT / _NVLINKS
     kind = _bundle(_SERVER_OUT)
     return [

@@ -47,17 +47,19 @@ class Algorithm:
         """The name under which the registry files the algorithm: `operation/name`."""
         return f"{self.operation}/{self.name}"
 
-    def fit(self, n: int, dims: Grid = ()) -> Shape:
-        """Return the shape of n ranks for which the algorithm is built: `dims` if it accepts them, else its best shape.
+    def fit(self, n: int, *grids: Grid) -> Shape:
+        """Return the shape of n ranks for which the algorithm is built: the first of `grids` that it takes, else its best.
 
         Raises:
             InputError: The algorithm takes no shape of n ranks. The message names the nearest numbers of ranks that work.
         """
-        if isinstance(dims, PartialGrid) and ranks_of(dims) == n and self.takes(dims):
-            return dims
+        for grid in grids:
+            if isinstance(grid, PartialGrid) and ranks_of(grid) == n and self.takes(grid):
+                return grid
         shapes = list(self.shapes(n))
         if shapes:
-            return next((s for s in shapes if dims_of(s) == dims), shapes[0])
+            of_dims = {dims_of(shape): shape for shape in reversed(shapes)}
+            return next((of_dims[grid] for grid in grids if not isinstance(grid, PartialGrid) and grid in of_dims), shapes[0])
         near = chain.from_iterable((n - far, n + far) for far in range(1, max(n, _FAR)))
         works = sorted(islice((m for m in near if m > 0 and any(True for _ in self.shapes(m))), 2))
         mend = f"nearest that work: {', '.join(map(str, works))}" if works else f"nor any number to {n + max(n, _FAR) - 1}"

@@ -30,11 +30,16 @@ def _collectives(**options: Any) -> int:
 
 
 @list_command.command("topologies")
+@click.argument("name", required=False)
 @answer_options
 def _topologies(**options: Any) -> int:
-    """List topologies.
+    """List topologies, or the settings of the one that is named.
 
     Each has an example that builds one. `--json` adds sources and settings.
+
+    \b
+    emu list topologies
+    emu list topologies rail-optimised
     """
     return ask_and_save(list_topologies, options)
 

@@ -45,8 +45,19 @@ def _family(found: Algorithm) -> str:
     return str(said).strip().partition("\n")[0]
 
 
-def list_topologies() -> Listing:
-    """Return the topologies, each with an example that builds one, its source and its settings."""
+def list_topologies(name: str | None = None) -> Listing:
+    """Return the topologies, each with an example that builds one, its source and its settings; or the settings of one.
+
+    Args:
+        name: The topology whose settings are listed, such as `nvl:576`; None: all topologies are.
+
+    Raises:
+        InputError: there is no such topology.
+    """
+    if name is not None:
+        settings = TOPOLOGIES.find(name).settings
+        told = tuple({"setting": setting, "default": default or "(must be given)"} for setting, default in settings)
+        return Listing(tuple({"topology": name, "setting": key, "default": default} for key, default in settings), told)
     shown = [{"name": name, "example": of.example, "summary": of.summary} for name, of in TOPOLOGIES]
     rows = [{**row, "source": of.source, "settings": dict(of.settings)} for row, (_, of) in zip(shown, TOPOLOGIES, strict=True)]
     return Listing(tuple(rows), tuple(shown))

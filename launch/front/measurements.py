@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from emu.units import parse_size, parse_time
 from launch.clusters import ClusterOptions, pool_and_cluster
 from launch.front.inputs import Topologies, Words, algorithm_words, grid_of, overheads_of, question, several, topologies_of
 from launch.front.result import Result
-from launch.show.progress import itself, late_notice, with_progress
+from launch.show.progress import finished_items, itself, late_notice, with_progress
 from launch.show.text.collective_table import bench_report, bench_text, compare_lines
 
 if TYPE_CHECKING:  # they take long to load
@@ -209,12 +210,14 @@ def _words(algorithm: Words, under: Stack, cluster: str, workers: str) -> tuple[
 
 def _measured(placed: Sequence[PlacedBench], where: ClusterOptions, *, timing_only: bool) -> Bench:
     """Return the measured times of the algorithms that were asked for at each size on each topology."""
-    words = tuple(each.request.algorithm for each in placed for _ in each.request.sizes)
+    words = _words_of(placed)
     with _mover(placed, where, timing_only=timing_only) as mover:
         if len(placed) > 1:
             return Bench(tuple(_rows_of_several(placed, mover)), words)
         [one] = placed
-        return Bench(tuple(with_progress(measure(one, mover), _label(one), len(one.request.sizes), bench_text, itself)), words)
+        total = len(one.request.sizes)
+        timed = finished_items(measure(one, mover), partial(_report, _words_of(placed)), total)
+        return Bench(tuple(with_progress(timed, _label(one), total, bench_text, itself)), words)
 
 
 def _rows_of_several(placed: Sequence[PlacedBench], mover: "TensorMover | None") -> Iterator[BenchRow]:
@@ -231,7 +234,18 @@ def _rows_of_several(placed: Sequence[PlacedBench], mover: "TensorMover | None")
             name, began_s = f"{by}on {each.site.topology.name}", time.monotonic()
             yield from measure(each, mover)
 
-    return with_progress(measured(), label, total, bench_text, itself, lambda: f"{name} for {time.monotonic() - began_s:.0f} s")
+    known = finished_items(measured(), partial(_report, _words_of(placed)), total)
+    return with_progress(known, label, total, bench_text, itself, lambda: f"{name} for {time.monotonic() - began_s:.0f} s")
+
+
+def _words_of(placed: Sequence[PlacedBench]) -> tuple[str, ...]:
+    """Return the algorithm of each row as it was asked for."""
+    return tuple(each.request.algorithm for each in placed for _ in each.request.sizes)
+
+
+def _report(words: tuple[str, ...], rows: tuple[BenchRow, ...]) -> str:
+    """Return the report of the rows of a bench that are finished, of which each was asked for by a word."""
+    return Bench(rows, words[: len(rows)]).text()
 
 
 def _compared(placed: Sequence[PlacedBench], pool: JobPool) -> AlgorithmComparison:
@@ -240,17 +254,26 @@ def _compared(placed: Sequence[PlacedBench], pool: JobPool) -> AlgorithmComparis
     Raises:
         InputError: None could be timed.
     """
-    tables = []
+    tables: list[tuple[PlacedBench, tuple[BenchRow | UntimedRow, ...]]] = []
     for each in placed:
         order = comparison_order(each)
-        compared = compare(each, pool, order)
         total = len(order) * len(each.request.sizes)
+        compared = finished_items(compare(each, pool, order), partial(_comparison_report, tuple(tables), each), total)
         tables.append((each, tuple(with_progress(compared, _label(each), total, bench_text, itself))))
     rows = tuple(row for _, of in tables for row in of)
     why = [f"{row.built}: {row.why_not}" for row in rows if isinstance(row, UntimedRow) and row.why_not]
     if len(why) == len(rows):
         raise InputError(f"bench: no algorithm could be timed; {[*why, 'name one to learn why'][0]}")
     return AlgorithmComparison(rows, tuple(tables))
+
+
+def _comparison_report(
+    before: tuple[tuple[PlacedBench, tuple[BenchRow | UntimedRow, ...]], ...],
+    on: PlacedBench,
+    rows: tuple[BenchRow | UntimedRow, ...],
+) -> str:
+    """Return the report of a comparison of which the topologies before one and some rows of this one are finished."""
+    return AlgorithmComparison((), (*before, (on, rows))).text()
 
 
 @contextmanager

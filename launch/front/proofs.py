@@ -18,7 +18,7 @@ from emu.study.prove.verify import verify as verified
 from launch.clusters import ClusterOptions, pool_and_cluster
 from launch.front.inputs import grid_of, question, several
 from launch.front.result import PICTURES, Result, lazy
-from launch.show.progress import itself, with_progress
+from launch.show.progress import finished_items, itself, with_progress
 from launch.show.text.collective_table import fault_line, proof_lines
 
 if TYPE_CHECKING:  # it takes long to load
@@ -135,7 +135,8 @@ def verify(
     cases = _on_grid(chosen, grid) if grid else shapes_of(chosen, ns, each=not several(ranks))
     if not cases:
         chosen[0].fit(ns[0])  # raises an error that lists valid numbers of ranks
-    rows = tuple(with_progress(verified(cases, pool), "verify", len(cases), row=None if where.cluster == "ray" else itself))
+    done = finished_items(verified(cases, pool), lambda proved: Verification(proved, tuple(cases), {}).text(), len(cases))
+    rows = tuple(with_progress(done, "verify", len(cases), row=None if where.cluster == "ray" else itself))
     return Verification(rows, tuple(cases), _execute(chosen, ns, where))
 
 

@@ -182,9 +182,12 @@ def paper_rows(
         rows = _rows({source: paper}, [(source, target) for target in paper.of(place)], kept, pool)[source]
     told = {"paper": source, "place": place, "rows": [row.as_json() for row in rows], "assumptions": paper.assumptions()}
     pages, records = {source: texts.paper_page(paper, rows)} if place is None else None, [_record(source, row) for row in rows]
-    return Reproduction(
-        tuple(rows), lambda: texts.paper_report(rows, paper.assumptions()), told, draw, pages=pages, told_rows=records
-    )
+    nothing = "" if rows or draw is None else f"no rows for figure {figure}: it is only drawn; add --png FILE"
+
+    def report() -> str:
+        return nothing or texts.paper_report(rows, paper.assumptions())
+
+    return Reproduction(tuple(rows), report, told, draw, pages=pages, told_rows=records)
 
 
 def check_figure(source: str, figure: str | None) -> None:

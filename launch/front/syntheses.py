@@ -19,7 +19,7 @@ from emu.synthesis.variants import SYNTHESIS_OPERATIONS
 from emu.units import TICKS_PER_S, format_size, parse_size, parse_time
 from launch.front.inputs import Topologies, question, topologies_of
 from launch.front.result import Result
-from launch.show.progress import itself, with_progress
+from launch.show.progress import finished_items, itself, with_progress
 from launch.show.text.synthesis_table import synthesis_report
 
 _COLUMNS = ("round_end", "src", "dst", "slot", "reduce", "channel")
@@ -86,7 +86,8 @@ def synthesize(
     request = SynthesisRequest(operation, parse_size(size, "--size"), ranks, root, dtype, limit_s)
     built = topologies_of(topology)
     made = (synthesis_row(each, request) for each in built)
-    found = list(with_progress(made, f"synthesizing {operation}", len(built), row=lambda pair: itself(pair[0])))
+    done = finished_items(made, lambda finished: synthesis_report(tuple(row for row, _ in finished)), len(built))
+    found = list(with_progress(done, f"synthesizing {operation}", len(built), row=lambda pair: itself(pair[0])))
     return Synthesis(
         tuple(row for row, _ in found),
         tuple(each.schedule for _, each in found),

@@ -13,12 +13,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from launch.show.row_file import row_known
 
 T = TypeVar("T")
 PATIENCE_S = 2.0
+_UNFINISHED = "emu_unfinished"  # attribute of the error of Ctrl-C
 SILENCE_S = 4.0  # the time after which a line is due
 _log = logging.getLogger("emu")
 Advance = Callable[..., None]  # takes what is known now in a few words, or nothing
@@ -206,3 +207,36 @@ def with_progress(
                 row_known(row(item))
             yield item
             advance(known(item) if total > 1 else "")  # of a single item, the answer follows at once
+
+
+def finished_items(items: Iterable[T], report: Callable[[tuple[T, ...]], str], wanted: int) -> Iterator[T]:
+    """Yield the items; Ctrl-C or SIGTERM while they are computed takes along the report of those that are finished.
+
+    Args:
+        items: What is computed, one after another.
+        report: The text of an answer that has only the items it is given.
+        wanted: The number of all items.
+    """
+    finished = list[T]()
+    try:
+        for item in items:
+            finished.append(item)
+            yield item
+    except KeyboardInterrupt as stopped:
+        if finished:
+            setattr(stopped, _UNFINISHED, UnfinishedAnswer(len(finished), wanted, lambda: report(tuple(finished))))
+        raise
+
+
+class UnfinishedAnswer(NamedTuple):
+    """The part of an answer that was finished when its command was stopped, of which `text` is the report."""
+
+    finished: int  # items
+    wanted: int  # items of the whole answer
+    text: Callable[[], str]
+
+
+def unfinished_answer(stopped: KeyboardInterrupt) -> UnfinishedAnswer | None:
+    """Return the part of an answer that was finished when Ctrl-C or SIGTERM came; None: nothing was."""
+    found: UnfinishedAnswer | None = getattr(stopped, _UNFINISHED, None)
+    return found

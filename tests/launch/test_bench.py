@@ -105,7 +105,7 @@ def test_a_time_stands_beside_the_least_possible_and_which_bound_says_so(emu) ->
     told = emu(*args, "--timing-only").out
     assert "  of_bound  bound" in told
     assert "0.994 messages" in " ".join(told.split())
-    assert "messages: n ranks, or groups of ranks, need at least 2(n - 1) messages to add up and spread a byte" in told
+    assert "messages: where only ranks add, n ranks, or groups of ranks, need at least 2(n - 1) messages to add up" in told
     meaning = "of_bound: the bound divided by the time. No schedule beats the bound; 1 means that nothing is left to gain."
     assert f"{meaning} Kinds of bounds:\n" in told
     assert (
@@ -392,3 +392,19 @@ def test_an_option_of_one_value_that_is_given_twice_is_refused(emu, args, flag) 
     done = emu(*args)
     assert (done.code, done.out) == (2, "")
     assert done.err.splitlines()[-1] == f"emu: {flag}: given twice; it takes one value, so leave all but one out"
+
+
+def test_where_switches_add_all_algorithms_have_one_bound(emu) -> None:
+    args = ("bench", "all_reduce", "--topology", "nvl:36", "--size", "64MiB", "--timing-only", "--json")
+    rows = [emu(*args, "--algorithm", name).json[0] for name in ("hyperx-direct", "in-switch-tree")]
+    assert rows[0]["bound_s"] == rows[1]["bound_s"]
+    assert rows[0]["of_bound"] < 0.6 < rows[1]["of_bound"] <= 1
+
+
+def test_rows_of_several_topologies_have_the_rate_out_of_an_npu(emu) -> None:
+    args = ("bench", "all_gather", "--size", "1MiB", "--timing-only", "--ranks", "8", "--topology", "ub-mesh:board")
+    assert "injection" not in emu(*args).out
+    told = emu(*args, "--topology", "servers:nodes=1").out
+    assert "busbw  injection  of_bound" in told
+    assert " 392 " in told
+    assert " 500 " in told

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from emu.collective.algorithm import ALGORITHMS, AUTO
+from emu.collective.schedule import RowsError
 from emu.errors import InputError
 from emu.study.choice.fastest import fastest
 from emu.study.choice.site import Site, candidates
@@ -75,9 +76,9 @@ def test_what_was_not_tried_is_said(emu, monkeypatch: pytest.MonkeyPatch) -> Non
     fastest.cache_clear()
     told = emu(*args).out
     fastest.cache_clear()
-    assert "\nnot tried on ring:n=5,bandwidth=1GB/s,latency=1us: bidirectional-ring, " in told
+    assert "\n* not tried on ring:n=5,bandwidth=1GB/s,latency=1us: bidirectional-ring, " in told
     assert "too many messages to be timed for a choice; name one with --algorithm to time it\n" in told
-    assert "  ring " in told  # the default is tried, however many it sends
+    assert "  ring* " in told  # the default is tried, however many it sends
 
 
 def test_where_a_grid_is_given_only_what_is_built_on_it_competes(emu) -> None:
@@ -310,3 +311,22 @@ def test_an_estimate_is_served_by_the_library_of_its_stack_unless_words_say_othe
     served = [each["algorithms"]["all_reduce"] for each in (of_stack, of_word, of_auto, mixed)]
     assert served == ["rail-tree:2x4", "rail-tree:2x4", served[2], "ring"]
     assert not served[2].startswith(("rail-tree", "ring"))
+
+
+def test_where_ranks_do_not_fill_switches_that_add_it_is_said() -> None:
+    said = "switches can add, but no algorithm that lets them was the fastest on 8 ranks; try all 72 (--ranks 72)"
+    topology = build_topology("nvl:72")
+    for asked, ranks, algorithm, is_said in ((AUTO, 8, "ring", True), (AUTO, 72, "ring", False), (AUTO, 8, "in-switch", False)):
+        case = place_bench(topology, BenchRequest("all_reduce", asked, (2**20,), ranks=ranks)).case(algorithm)
+        assert (said in case.assumptions()) == is_said
+
+
+def test_a_named_algorithm_of_too_many_messages_is_refused_in_words_of_a_user(emu, monkeypatch: pytest.MonkeyPatch) -> None:
+    def too_many(*_: object) -> None:
+        raise RowsError("schedule: 17335296 rows or more, at most 2**24")
+
+    monkeypatch.setattr("emu.study.measure.request.compact_schedule", too_many)
+    args = ("bench", "all_reduce", "--algorithm", "ring", "--topology", "ub-mesh:board", "--size", "1MiB", "--timing-only")
+    done = emu(*args)
+    assert done.code == 2
+    assert "sends too many messages among 8 ranks to be timed; take fewer ranks, another grid (--dims), or --al" in done.err

@@ -30,3 +30,18 @@ def test_every_named_algorithm_is_listed_with_what_it_does_and_its_family(emu) -
         "Collectives among m nodes with g ranks each that use the NICs of all ranks; "
         "ranks with the same local index share a rail."
     )
+
+
+def test_the_settings_of_a_topology_are_listed_with_their_defaults(emu) -> None:
+    rows = emu("list", "topologies", "rail-optimised", "--json").json
+    (whole,) = (row for row in emu("list", "topologies", "--json").json if row["name"] == "rail-optimised")
+    assert {row["setting"]: row["default"] for row in rows} == whole["settings"]
+    told = emu("list", "topologies", "torus").out
+    assert told.startswith("setting")
+    assert "dims       (must be given)" in told
+
+
+def test_a_topology_that_is_unknown_has_no_settings(emu) -> None:
+    done = emu("list", "topologies", "rail-optimized")
+    assert done.code == 2
+    assert "rail-optimised" in done.err

@@ -80,7 +80,7 @@ def test_a_superpod_has_256_gpus_and_half_of_their_nvlinks_leave_a_server():
 
 def test_more_servers_than_nvlink_reaches_are_refused():
     with pytest.raises(
-        InputError, match="servers must be at most 32, as NVLink reaches no further, got 33; above, take big-switch"
+        InputError, match="servers must be at most 32, as NVLink reaches no further, got 33; above, take servers:nodes=64"
     ):
         build_topology("dgx-h100:superpod:servers=33")
 

@@ -18,7 +18,7 @@ from emu.registry import unknown
 from emu.sources import edition
 from emu.study.choice.fastest import fastest
 from emu.study.choice.site import Requirement, Site, canonical_group, choosers, item_bytes_of
-from emu.topology.facts.hosts import hosts_of
+from emu.topology.facts.hosts import host_grid, hosts_of
 from emu.topology.placement import npu_order
 from emu.topology.topology import Topology, cached_by_topology
 from emu.trace.timed_dtype import check_dtype, timed_as
@@ -86,10 +86,7 @@ def library_choice(name: str, topology: Topology, npus: tuple[int, ...], operati
 def group_network(topology: Topology, npus: tuple[int, ...]) -> GroupNetwork:
     """Return the facts that a library sees of the network of a group on these NPUs."""
     hosts, group = hosts_of(topology), np.array(npus)
-    own = hosts.of[group]
-    starts = np.flatnonzero(np.diff(own, prepend=-1))
-    sizes, count = np.diff(np.append(starts, len(own))), len(np.unique(own))
-    in_order = len(starts) == count and len(np.unique(sizes)) == 1
+    count, in_order = len(np.unique(hosts.of[group])), bool(host_grid(topology, npus))
     within, between = (float(ports[group].min()) for ports in (hosts.within_Bps, hosts.between_Bps))
     return GroupNetwork(len(npus), count, in_order, within, between, topology.adds, adds_between=False)
 

@@ -16,7 +16,7 @@ import numpy as np
 from cachetools import LRUCache, cached
 
 from emu.arrays import digest
-from emu.collective.algorithm import Algorithm, AlgorithmOnDims, compact_schedule, schedule
+from emu.collective.algorithm import Algorithm, AlgorithmOnDims, algorithm, compact_schedule, schedule
 from emu.collective.operation import operation
 from emu.collective.schedule import MAX_ROWS, RowsError, Schedule
 from emu.errors import InputError
@@ -36,6 +36,7 @@ from emu.study.timing import (
 )
 
 MOST_MESSAGES = 2**19  # limit of messages of an algorithm that is timed in a race: some seconds
+MOST_BY_RANK = 2**23  # the same for a schedule of which only the rows of rank 0 are stored: such ones are timed far faster
 LEAST_SAVING = 0.01  # share of the best time that an algorithm of many messages must promise to save, as to time it takes long
 MESSAGES_PER_SAVING = 2**19  # messages of all groups for which LEAST_SAVING counts once more, up to MOST_SAVING
 MOST_SAVING = 0.1
@@ -61,8 +62,9 @@ def fastest(site: Site, wanted: Requirement) -> Selection:
     2**15 messages is timed only if its bound is a share s below the best time. So the choice takes at most s more than the
     fastest. The share s is 1 % up to 2**19 messages of all groups that ask at once; it grows with that number, up to 10 %.
 
-    Two kinds of algorithms are never timed, unless they are the default: those of more than 2**19 messages of one group, where
-    messages that a symmetry makes equal count once, and those of more than 2**24 messages of all groups.
+    Two kinds of algorithms are never timed, unless they are the default: those of more than 2**19 messages of one group (2**23
+    where translations give the rows of all ranks from those of rank 0), where messages that a symmetry makes equal count once,
+    and those of more than 2**24 messages of all groups.
 
     Args:
         site: The NPUs of the group.
@@ -117,8 +119,7 @@ def _race(site: Site, wanted: Requirement) -> Selection:
             best, end = entrant.name, taken
     if not best:
         raise race.error()
-    shape = race.found[best].fit(len(site.npus), site.grid)
-    return Selection(AlgorithmOnDims(best, () if isinstance(shape, int) else shape), tuple(sorted(race.skipped)))
+    return Selection(AlgorithmOnDims(best, site.dims_for(race.found[best])), tuple(sorted(race.skipped)))
 
 
 @dataclass(slots=True)
@@ -149,7 +150,7 @@ class _Race:
     def claimed_fs(self, name: str) -> float:
         """Return the lower bound of an algorithm's time by its claim, in ticks."""
         (topology, npus), found, wanted = (self.site.topology, self.site.npus), self.found[name], self.wanted
-        shape = found.fit(len(npus), self.site.grid)
+        shape = self.site.dims_for(found) or len(npus)
         sent_fs = claimed_bytes_fs(found, shape, topology, npus, wanted.elements, wanted.item_bytes)
         return max(claimed_fs(found, shape, topology), sent_fs) * (1 - ROUNDING)
 
@@ -160,13 +161,19 @@ class _Race:
             self.refused.extend([known] if known is not None else [])
             return []
         all_of_them = known.messages * self.wanted.groups
-        if (known.messages > MOST_MESSAGES or all_of_them > MAX_ROWS) and not self.found[entrant.name].default:
+        if (known.messages > self.most_messages(entrant.name) or all_of_them > MAX_ROWS) and not self.found[
+            entrant.name
+        ].default:
             self.skipped.append(entrant.name)
             return []
         bound_fs = max(entrant.bound_fs, known.end_fs * (1 - ROUNDING))
         heavy = known.messages > LIGHT
         saves = min(MOST_SAVING, LEAST_SAVING * max(1.0, all_of_them / MESSAGES_PER_SAVING)) if heavy else 0.0
         return [Entrant(heavy, bound_fs, entrant.name, True, saves, all_of_them)]
+
+    def most_messages(self, name: str) -> int:
+        """Return the limit of messages up to which an algorithm is timed."""
+        return _most_messages(_schedule_of(self.site, self.wanted, name))
 
     def digest(self, name: str) -> str:
         """Return a key that is equal for schedules with equal sends; for a large schedule, just the algorithm's name."""
@@ -195,9 +202,15 @@ def _job(site: Site, wanted: Requirement, name: str, plan: Schedule) -> Collecti
 
 def _schedule_of(site: Site, wanted: Requirement, name: str) -> Schedule:
     """Return the schedule of an algorithm, with every row stored if there are few rows."""
-    asked = wanted.operation, name, len(site.npus), wanted.root, site.grid
+    grid = site.dims_for(algorithm(wanted.operation, name))
+    asked = wanted.operation, name, len(site.npus), wanted.root, grid
     plan = compact_schedule(*asked)
     return schedule(*asked) if plan.n_rows_of_all <= LIGHT else plan
+
+
+def _most_messages(plan: Schedule) -> int:
+    """Return the limit of messages up to which a schedule is timed in a race."""
+    return MOST_BY_RANK if plan.by_rank else MOST_MESSAGES
 
 
 @cached(LRUCache(2**14), key=of_edition, lock=Lock())
@@ -205,6 +218,6 @@ def _bound_of(site: Site, wanted: Requirement, name: str) -> TimeBound | InputEr
     """Return the time bound of an algorithm for one group; None or the error if it cannot run there."""
     try:
         plan = _schedule_of(site, wanted, name)
-        return time_bound(_job(site, wanted, name, plan), MOST_MESSAGES) if has_helpers(plan.helpers, site) else None
+        return time_bound(_job(site, wanted, name, plan), _most_messages(plan)) if has_helpers(plan.helpers, site) else None
     except (RowsError, TornError) as error:
         return error

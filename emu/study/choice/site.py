@@ -20,6 +20,7 @@ from emu.collective.shape import Grid, PartialGrid
 from emu.errors import InputError
 from emu.fabric.job_symmetry import SymmetryPower, image_of
 from emu.topology.facts.facts import routes_spread, some_pairs
+from emu.topology.facts.hosts import host_grid
 from emu.topology.placement import hubs, npu_order, place
 from emu.topology.symmetry_search import keeps_routes
 from emu.topology.topology import Topology, cached_by_topology
@@ -144,6 +145,16 @@ class Site:
         """
         return place(self.topology, len(self.npus), self.npus)
 
+    def dims_for(self, found: Algorithm) -> Grid:
+        """Return the grid on which an algorithm is built here: the site's if it takes it, else hosts x NPUs of a host.
+
+        An algorithm that takes neither has its best shape: if that is a number of ranks, the grid is ().
+
+        Raises:
+            InputError: The algorithm does not take that many ranks.
+        """
+        return _dims_for(self, found)
+
     def takes(self, found: Algorithm) -> bool:
         """Return whether an algorithm can be built for the ranks of this site."""
         if self.only:
@@ -151,6 +162,13 @@ class Site:
         return any(True for _ in found.shapes(len(self.npus))) or (
             isinstance(self.grid, PartialGrid) and found.takes(self.grid)
         )
+
+
+@lru_cache(maxsize=2**14)
+def _dims_for(site: Site, found: Algorithm) -> Grid:
+    """Return `Site.dims_for`, cached: to list the shapes of many ranks takes long."""
+    shape = found.fit(len(site.npus), site.grid, *(() if site.only else (host_grid(site.topology, site.npus),)))
+    return () if isinstance(shape, int) else shape
 
 
 def choosers() -> tuple[str, ...]:
@@ -210,7 +228,8 @@ def candidates(operation: str, site: Site) -> list[Algorithm]:
 def _fits(found: Algorithm, site: Site) -> bool:
     """Return whether a site can run an algorithm: its schedule fits the memory, and there are enough adding switches."""
     try:
-        return has_helpers(compact_schedule(found.operation, found.name, len(site.npus), 0, site.grid).helpers, site)
+        grid = site.dims_for(found)
+        return has_helpers(compact_schedule(found.operation, found.name, len(site.npus), 0, grid).helpers, site)
     except RowsError:
         return False
 

@@ -31,6 +31,7 @@ from emu.study.measure.request import BenchRequest, Case, PlacedBench, place_ben
 from emu.study.packet_figures import PacketFigures
 from emu.study.packet_timing import check_collective, spread_packets, time_packets
 from emu.study.timing import LIGHT, ROUNDING, CollectiveJob, TimeBound, spread_collective, time_bound, time_collective
+from emu.topology.facts.facts import injection_rates
 from emu.topology.topology import Topology
 from emu.units import TICKS_PER_S, seconds
 
@@ -93,6 +94,7 @@ class BenchRow(CollectiveRow):
     algbw_Bps: float
     busbw_Bps: float
     of_bound: float | None  # the least time possible over the time, before it is rounded to ticks; None: nothing is known of it
+    injection_Bps: float  # bandwidth out of an NPU over all its links, of the rank that has least
     bound_s: float  # the least time possible, of any schedule
     bound: str  # the bound that says so
     trees_s: float | None  # what an all_reduce by the best trees takes, latency apart; None: no all_reduce, or not looked for
@@ -178,8 +180,11 @@ def _chosen_algorithm(asked: PlacedBench, size: int) -> tuple[AlgorithmOnDims, d
 
 
 def _bound_fields(case: Case, size: int, timeline: Timeline) -> dict[str, Any]:
-    """Return the fields of a row that compare its time with lower bounds."""
-    asked, helpers = case.asked, case.schedule.helpers > 0
+    """Return the fields of a row that compare its time with lower bounds.
+
+    Where switches can add, all algorithms have the bound of schedules in which they do, so that their rows can be compared.
+    """
+    asked, helpers = case.asked, case.schedule.helpers > 0 or case.asked.site.topology.adds
     what, effort = (asked.site.topology, asked.operation, asked.site.npus), asked.request.effort
     block_bytes = int(asked.operation.block_counts(asked.elements(size)).min()) * asked.item_bytes
     exact_s = asked.request.launch_s + timeline.end_s + timeline.rounding_s  # by so much rounding may have shortened the time
@@ -217,6 +222,7 @@ def _row(case: Case, size: int, mover: "TensorMover | None", wall_build_s: float
         **{name: getattr(request, name) for name in ("dtype", "reduce", "root")},
         **_time_fields(case, size, request.launch_s + timeline.end_s),
         **_bound_fields(case, size, timeline),
+        injection_Bps=float(injection_rates(case.asked.site.topology)[list(case.asked.site.npus)].min()),
         **{name: getattr(case, name) for name in ("chosen", "passed_over")},
         wrong=wrong,
         engine=timeline.how,
@@ -351,7 +357,7 @@ def algorithm_names(asked: PlacedBench) -> list[str]:
     """Return the names of the candidate algorithms, each with its grid, also of those that cannot be timed."""
     site = asked.site
     found = candidates(asked.operation.name, site)
-    return [named_shape(each.name, dims_of(each.fit(len(site.npus), site.grid))) for each in found]
+    return [named_shape(each.name, dims_of(site.dims_for(each))) for each in found]
 
 
 def _bounded(

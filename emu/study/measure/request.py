@@ -8,7 +8,7 @@ import numpy as np
 from emu.bound.limit import QUICK_EFFORT, Effort
 from emu.collective.algorithm import AUTO, SYNTHESIZED, algorithm, compact_schedule
 from emu.collective.operation import REDUCING, Operation, operation
-from emu.collective.schedule import Schedule
+from emu.collective.schedule import RowsError, Schedule
 from emu.collective.shape import Grid, PartialGrid, Shape, ranks_of, show_shape
 from emu.dtypes import REDUCE_OPERATIONS, check_reduces, item_bytes, reductions_of
 from emu.errors import must_be
@@ -80,9 +80,15 @@ class PlacedBench:
         Raises:
             InputError: There is no such algorithm, or it does not take that many ranks.
         """
-        op, dims = self.operation, self.site.grid if grid is None else grid
-        shape = algorithm(op.name, name).fit(op.n_ranks, dims)
-        return Case(self, name, dims, shape, compact_schedule(op.name, name, op.n_ranks, op.root, dims))
+        op, found = self.operation, algorithm(self.operation.name, name)
+        dims = self.site.dims_for(found) if grid is None else grid
+        shape = found.fit(op.n_ranks, dims)
+        try:
+            plan = compact_schedule(op.name, name, op.n_ranks, op.root, dims)
+        except RowsError:
+            what = f"{op.name} {name}: sends too many messages among {op.n_ranks} ranks to be timed"
+            raise RowsError(f"{what}; take fewer ranks, another grid (--dims), or --algorithm auto") from None
+        return Case(self, name, dims, shape, plan)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -118,8 +124,18 @@ class Case:
         launch = [f"launching a collective takes {format_time(launch_s)} on each of its ranks"] if launch_s else []
         packets = self.asked.request.engine.packets
         model = FLUID_ASSUMED if packets is None else (*packets.assumptions, *self._choice_assumption(), ADDING_ASSUMED)
-        adds = switches_add_assumption(topology, self.schedule.helpers)
-        return (*topology.assumptions, *launch, *self.chosen_assumed, *adds, *model)
+        adding = (*switches_add_assumption(topology, self.schedule.helpers), *self._adding_assumption())
+        return (*topology.assumptions, *launch, *self.chosen_assumed, *adding, *model)
+
+    def _adding_assumption(self) -> tuple[str, ...]:
+        """Return the sentence that says that `auto` let no switch add though some can; empty unless ranks leave NPUs free."""
+        topology, n = self.asked.site.topology, self.asked.operation.n_ranks
+        room = len(npu_order(topology))
+        if self.asked.request.algorithm != AUTO or not topology.adds or self.schedule.helpers or n == room:
+            return ()
+        return (
+            f"switches can add, but no algorithm that lets them was the fastest on {n} ranks; try all {room} (--ranks {room})",
+        )
 
     def _choice_assumption(self) -> tuple[str, ...]:
         """Return the sentence that says that `auto` chose by times of the fluid fabric; empty if it did not choose."""

@@ -84,11 +84,17 @@ class Summary:
     halves: str  # the halves with the least bandwidth of those tried; other halves may have less
 
 
+def injection_rates(topology: Topology) -> F64:
+    """Return [n_nodes] the bandwidth (B/s) out of each node over all its links."""
+    links = topology.links
+    return column(np.bincount(links.src, weights=links.bandwidth_Bps, minlength=topology.n_nodes), np.float64)
+
+
 def summary(topology: Topology) -> Summary:
     """Return the numbers that a report has of a topology, computed from its links."""
     links, n = topology.links, topology.n_npus
     degree = np.bincount(links.src, minlength=n)[:n]
-    injection = np.bincount(links.src, weights=links.bandwidth_Bps, minlength=n)[:n]
+    injection = injection_rates(topology)[:n]
     farthest, exact = diameter(topology)
     bandwidth_Bps, halves = bisection(topology)
     return Summary(

@@ -36,6 +36,16 @@ def hosts_of(topology: Topology) -> Hosts:
     return Hosts(host, within, ports.sum(axis=1) - within)
 
 
+@cached_by_topology(2**12)
+def host_grid(topology: Topology, npus: tuple[int, ...]) -> tuple[int, int] | tuple[()]:
+    """Return (hosts, NPUs of a host) of some NPUs; () unless they come host by host, and each host has as many of them."""
+    own = hosts_of(topology).of[np.array(npus)]
+    starts = np.flatnonzero(np.diff(own, prepend=-1))
+    sizes = np.diff(np.append(starts, len(own)))
+    alike = len(starts) == len(np.unique(own)) and len(np.unique(sizes)) == 1
+    return (len(starts), int(sizes[0])) if alike else ()
+
+
 def _ports(topology: Topology) -> F64:
     """Return [n, dimensions] the bytes per second out of each node over each dimension, at the rate of the wires."""
     links = topology.links

@@ -4,7 +4,8 @@ Further functions check the options for output that exclude each other.
 """
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,6 +13,7 @@ from typing import Any, TypeVar
 from emu.errors import InputError, RunError, WriteError, must_be
 from launch.cli.options.files import may_fail, print_text, write_output
 from launch.front.result import Result, TraceOutput
+from launch.show.progress import unfinished_answer
 from launch.show.row_file import STDOUT, RowFile, json_text, rows_to
 
 _SAVED_BY = {"png": "picture"}  # the ending of the name of the method, where it is another than that of the option
@@ -64,7 +66,8 @@ def ask_and_print(ask: Callable[[], R], out: Path | None, *, as_json: bool) -> R
         InputError: JSON and the rows are both to be printed; or as the question.
     """
     if out is None:
-        answer = ask()
+        with _unfinished_printed(as_json=as_json):
+            answer = ask()
         if answer.has_report:
             print_answer(answer, as_json=as_json)
         return answer
@@ -81,6 +84,21 @@ def ask_and_print(ask: Callable[[], R], out: Path | None, *, as_json: bool) -> R
     with may_fail():
         _finish(rows, answer, as_json=as_json)
     return answer
+
+
+@contextmanager
+def _unfinished_printed(*, as_json: bool) -> Iterator[None]:
+    """Print the report of what is finished if Ctrl-C or SIGTERM ends the context, and note on the error how to keep rows."""
+    try:
+        yield
+    except KeyboardInterrupt as stopped:
+        part = unfinished_answer(stopped)
+        if part is not None:
+            told = "not printed, as JSON is that of a whole answer" if as_json else "printed"
+            if not as_json:
+                print_text(part.text())
+            stopped.add_note(f"{part.finished} of {part.wanted} were finished and are {told}; --out FILE.jsonl keeps each")
+        raise
 
 
 def _finish(rows: RowFile, answer: Result[Any], *, as_json: bool) -> None:

@@ -24,7 +24,7 @@ from launch.front.inputs import DeviceLike, ModelLike, Topologies, Words, questi
 from launch.front.profile_calibration import calibration_of_profile
 from launch.front.steps.sweeps import PointTimer, Sweep, SweepPoint, device_text, sweep_steps
 from launch.front.steps.timed_steps import FaultyJobs, TimedSteps, steps_on_each, usual_device
-from launch.show.progress import itself, with_progress
+from launch.show.progress import finished_items, itself, with_progress
 from launch.show.text.estimate_table import estimate_report, estimates_report
 
 
@@ -39,7 +39,7 @@ class StepEstimates(TimedSteps[StepEstimate], drawn_by="chart.step_chart:parts_f
 
     def text(self) -> str:
         """Return the report of one step, or the table of several."""
-        return estimate_report(self.rows[0]) if len(self.rows) == 1 else estimates_report(self.rows)
+        return _report(self.rows)
 
     def as_json(self) -> object:
         """Return the step, or the steps where there are several topologies."""
@@ -59,6 +59,11 @@ class StepEstimates(TimedSteps[StepEstimate], drawn_by="chart.step_chart:parts_f
         step = generate(find_model(str(self.request.model)), self.request.plan, self.request.stack)
         timed = self.timed[0]
         write_trace(TraceLayout(step, timed.choice, timed.topology, timed.device, timed.dtype), output_path(path))
+
+
+def _report(rows: tuple[StepEstimate, ...]) -> str:
+    """Return the report of one step, or the table of several."""
+    return estimate_report(rows[0]) if len(rows) == 1 else estimates_report(rows)
 
 
 @question
@@ -141,9 +146,10 @@ def estimate(
         engine.check_whole("estimate")
         texts = read_faults(inputs.several(fault))
         jobs = (_job_with_faults(request, each, found, texts) for each in built)
-        return FaultyJobs(tuple(with_progress(jobs, label, len(built), row=itself)))
+        done = finished_items(jobs, lambda finished: FaultyJobs(finished).text(), len(built))
+        return FaultyJobs(tuple(with_progress(done, label, len(built), row=itself)))
     results = (estimate_and_times(request, each, found) for each in built)
-    rows, steps = steps_on_each(results, label, len(built))
+    rows, steps = steps_on_each(results, label, len(built), _report)
     first = rows[0]
     subtitle = f"{first.plan}, global batch {first.global_batch}, sequences of {seq}, on {first.ranks} {first.device}"
     return StepEstimates(rows, f"A training step of {first.model}", subtitle, steps, request)

@@ -17,7 +17,7 @@ from emu.units import is_whole, parse_time, seconds
 from launch.front import inputs
 from launch.front.inputs import DeviceLike, ModelLike, Topologies, Words, question
 from launch.front.result import Result
-from launch.show.progress import with_progress
+from launch.show.progress import finished_items, with_progress
 from launch.show.row_file import row_known
 from launch.show.text.outage_table import outage_report
 
@@ -107,7 +107,8 @@ def outage(
     built, found = inputs.topologies_of(topology), inputs.device_of(device, software.precision.activation)
     account = _Account(request, found, _timed_faults(inputs.several(fault)), _seconds(until, "--until"), recourse)
     jobs = (account.on(each) for each in built)
-    return JobOutages(tuple(with_progress(jobs, f"estimating steps of {request.model}", len(built))))
+    done = finished_items(jobs, lambda finished: JobOutages(finished).text(), len(built))
+    return JobOutages(tuple(with_progress(done, f"estimating steps of {request.model}", len(built))))
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from launch.front.steps.timed_steps import (
     JobConditions,
     TimedSteps,
     TraceTiming,
+    report_of_steps,
     steps_on_each,
     with_pacing,
 )
@@ -205,7 +206,8 @@ def steps_of(
         of_profile: Whether it is a profile that was taken on the first topology, so that the error of its replay is known.
     """
     made = ((with_costliest(each.step(), each), each) for each in timed)
-    rows, every = steps_on_each(with_pacing(_with_errors(made) if of_profile else made, paced), label, count)
+    errors = _with_errors(made) if of_profile else made
+    rows, every = steps_on_each(with_pacing(errors, paced), label, count, report_of_steps)
     subtitle = f"{rows[0].ranks} {rows[0].device} on {', '.join(step.topology for step in rows)}"
     return TimedSteps(rows, title, subtitle, every)
 

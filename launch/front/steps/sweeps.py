@@ -28,7 +28,7 @@ from launch.data.presets import STACKS
 from launch.front.inputs import PLAIN_SWEPT, DeviceLike, stack_of
 from launch.front.result import Result, lazy
 from launch.show.blocks import Page
-from launch.show.progress import with_progress
+from launch.show.progress import finished_items, with_progress
 from launch.show.row_file import csv_text, row_known
 from launch.show.text.estimate_table import SweepRow, SweepStep, sweep_record, sweep_report, sweep_text
 
@@ -275,7 +275,7 @@ def sweep_steps(sweeps: Sequence[str], words: Words, topologies: Sequence[object
     known = [None if step is None else SweepRow(of.topology.name, swept, "", step) for swept, of, step in steps]
     with timer.pool.open(partial(_row, found, timer.timed), timer.kept, known.count(None)) as opened:
         pending = (opened.submit(number) if row is None else known_result(row) for number, row in enumerate(known))
-        done = results_of(pending, len(where))
+        done = finished_items(results_of(pending, len(where)), lambda rows: Sweep(rows, title).text(), len(where))
         told = with_progress(done, timer.label, len(where), sweep_text, sweep_record) if timer.label else _rows_as_known(done)
         rows = tuple(told)
     if all(row.step is None for row in rows):

@@ -38,14 +38,16 @@ from launch.front.inputs import DeviceLike, Words, algorithm_words, device_of, o
 from launch.front.result import Result, TraceOutput, lazy
 from launch.show.blocks import Page
 from launch.show.lanes import few_lanes, lanes, write_perfetto
-from launch.show.progress import with_progress
+from launch.show.progress import finished_items, with_progress
 from launch.show.text.machine_table import job_report
 from launch.show.text.step_report import has_error, step_report
 
 S = TypeVar("S", bound=Step)
 
 
-def steps_on_each(made: Iterable[tuple[S, TimedTrace]], label: str, count: int) -> tuple[tuple[S, ...], tuple[TimedTrace, ...]]:
+def steps_on_each(
+    made: Iterable[tuple[S, TimedTrace]], label: str, count: int, report: Callable[[tuple[S, ...]], str]
+) -> tuple[tuple[S, ...], tuple[TimedTrace, ...]]:
     """Return the step on each topology with its timed trace, and report each step as soon as it is known.
 
     Each has the means of its parts, by which tables compare steps.
@@ -54,8 +56,10 @@ def steps_on_each(made: Iterable[tuple[S, TimedTrace]], label: str, count: int) 
         made: The steps with their timed traces, each computed when it is needed.
         label: The label of the progress.
         count: The number of topologies.
+        report: The report of the steps that are finished where the command is stopped.
     """
-    every = ((with_means(step, timed), timed) for step, timed in made)
+    means = ((with_means(step, timed), timed) for step, timed in made)
+    every = finished_items(means, lambda finished: report(tuple(step for step, _ in finished)), count)
     known = (lambda of: of[0]) if count > 1 else None
     rows, steps = zip(*with_progress(every, label, count, _progress_line, known), strict=True)
     return rows, steps
@@ -77,6 +81,11 @@ def _progress_line(made: tuple[Step, TimedTrace]) -> str:
     """Return a step as a short text for the progress display."""
     step = made[0]
     return f"{step.topology}: {format_time(step.step_time_s)}" + ("" if step.mfu is None else f", MFU {step.mfu:.3f}")
+
+
+def report_of_steps(steps: Sequence[Step]) -> str:
+    """Return the report of each step."""
+    return "\n\n".join(map(step_report, steps))
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -123,7 +132,7 @@ class TimedSteps(Result[S]):
 
     def text(self) -> str:
         """Return the report of each step."""
-        return "\n\n".join(map(step_report, self.rows))
+        return report_of_steps(self.rows)
 
     def page(self) -> Page:
         """Return the report of all steps, with charts."""

@@ -1,5 +1,6 @@
 """The question of `emu train`: does a model of the catalogue learn on emulated NPUs, and how long does its step take?"""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,13 +23,18 @@ from launch.show.progress import progress_bar
 from launch.show.text.step_report import train_report
 
 
+def _report(runs: Sequence[TrainingResult]) -> str:
+    """Return the report of the run on each topology."""
+    return "\n\n".join(map(train_report, runs))
+
+
 @dataclass(frozen=True, repr=False, eq=False)
 class Trainings(TimedSteps[TrainingResult]):
     """A training run, with its step timed on each topology."""
 
     def text(self) -> str:
         """Return the report of the run on each topology."""
-        return "\n\n".join(map(train_report, self.rows))
+        return _report(self.rows)
 
     def as_json(self) -> object:
         """Return the run, or the runs where there are several topologies."""
@@ -173,7 +179,7 @@ def _trained(
         )
     timed = (time_steps(request, learned, each, device) for each in built)
     rows, steps = timed_steps.steps_on_each(
-        timed_steps.with_pacing(timed, timed_steps.pacing_of(pace)), "timing the step", len(built)
+        timed_steps.with_pacing(timed, timed_steps.pacing_of(pace)), "timing the step", len(built), _report
     )
     first = rows[0]
     subtitle = f"{first.plan}, {request.steps} steps on {first.ranks} {_name_of(timing.device)}"

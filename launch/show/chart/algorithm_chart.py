@@ -18,10 +18,10 @@ from emu.collective.proof import ScheduleFault
 from emu.collective.schedule import Schedule
 from emu.registry import own_things
 from emu.study.measure.bench import BenchRow
-from emu.units import format_size
+from emu.units import format_bandwidth, format_size
 from launch.show.canvas import INK, add_legend, hue, new_page
 from launch.show.chart.time_chart import PALE, Line, bars, lines
-from launch.show.text.collective_table import MOST_RANKS, labels_of, messages_of
+from launch.show.text.collective_table import MOST_RANKS, labels_of, messages_of, shown_algorithm
 from launch.show.text.table import span_text
 
 _COPY, _ADD = "#0072b2", "#d95f02"
@@ -185,8 +185,11 @@ def topology_figure(rows: Sequence[BenchRow], words: Sequence[str]) -> Figure:
     where = f" of {rows[0].topology}" if len(on) == 1 < len(set(words)) else ""
     title = f"{rows[0].operation} among {span_text(map(str, ranks))} ranks{where}"
     if len({row.size_bytes for row in rows}) == 1:
-        drawn_bars = [(name, row.time_s, row.built * (row.built != name)) for name, row in zip(labels, rows, strict=True)]
-        return bars(drawn_bars, f"{title}, {format_size(rows[0].size_bytes)}")
+        drawn_bars = [
+            (name, row.time_s, f"{f'{shown_algorithm(row)} · ' * (row.built != name)}{format_bandwidth(row.injection_Bps)}")
+            for name, row in zip(labels, rows, strict=True)
+        ]
+        return bars(drawn_bars, f"{title}, {format_size(rows[0].size_bytes)}; right: algorithm, bandwidth out of an NPU")
     mark = {name: _MARKS[i % len(_MARKS)] for i, name in enumerate(dict.fromkeys(row.built for row in rows))}
     drawn = []
     for number, name in enumerate(dict.fromkeys(labels)):

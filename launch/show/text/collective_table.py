@@ -24,7 +24,7 @@ from launch.show.text.table import Column, column_table, merged_assumption_lines
 BOUND_MEANINGS = {
     CUT: "the bytes that a set of nodes must send to the other nodes, over the links out of the set; the slowest of all sets",
     TRIED: "the bytes that some ranks must send to the others; the slowest of single ranks, groups and halves is taken",
-    MESSAGES: "n ranks, or groups of ranks, need at least 2(n - 1) messages to add up and spread a byte",
+    MESSAGES: "where only ranks add, n ranks, or groups of ranks, need at least 2(n - 1) messages to add up and spread a byte",
     CROSSED: "the bytes of all pairs, times the fewest links between each pair, shared by all links or by all links of a tier",
     PATHS: "the bytes of all pairs, spread over all links along the best paths",
     LATENCY: "the latency of the quickest path between the two ranks that are farthest apart",
@@ -122,10 +122,16 @@ def _tail(rows: Sequence[BenchRow | UntimedRow]) -> Iterator[str]:
     yield from merged_assumption_lines([(row.built, row.assumptions) for row in timed])
 
 
+def shown_algorithm(row: BenchRow) -> str:
+    """Return the algorithm of a row with its grid; a star says that others were not tried when it was chosen."""
+    return row.built + "*" * bool(row.passed_over)
+
+
+_INJECTION: Column[BenchRow] = Column("injection", lambda row: f"{row.injection_Bps / 1e9:.0f}", "(GB/s)")
 _COLUMNS: tuple[Column[BenchRow], ...] = (
     Column("topology", lambda row: row.topology),
     Column("operation", lambda row: row.operation),
-    Column("algorithm", lambda row: row.built),
+    Column("algorithm", shown_algorithm),
     Column("ranks", lambda row: str(row.ranks)),
     Column("size", lambda row: format_size(row.size_bytes)),
     Column("type", lambda row: row.dtype),
@@ -151,6 +157,13 @@ def labels_of(rows: Sequence[BenchRow], words: Sequence[str]) -> list[str]:
     return [f"{word} on {row.topology}" for word, row in zip(words, rows, strict=True)]
 
 
+def _columns(rows: Sequence[BenchRow]) -> Sequence[Column[BenchRow]]:
+    """Return the columns of the table of a bench; rows of several topologies also have the rate out of an NPU."""
+    several = len({row.topology for row in rows}) > 1
+    after = [column.head for column in _COLUMNS].index("busbw") + 1
+    return (*_COLUMNS[:after], _INJECTION, *_COLUMNS[after:]) if several else _COLUMNS
+
+
 def bench_report(rows: Sequence[BenchRow], words: Sequence[str]) -> str:
     """Return the report of all rows as text.
 
@@ -164,7 +177,7 @@ def bench_report(rows: Sequence[BenchRow], words: Sequence[str]) -> str:
     named = ((f"{row.operation} {row.built} of {format_size(row.size_bytes)} on {row.topology}", row.spread) for row in rows)
     chaotic = [line for name, spread in named for line in spread_lines(name, spread)]
     lines = [
-        column_table(_COLUMNS, rows),
+        column_table(_columns(rows), rows),
         "",
         f"virtual time (engine: {engines}); {moved}; send overhead {overhead}",
         *_by_library(rows),
@@ -220,12 +233,12 @@ def _by_library(rows: Sequence[BenchRow]) -> list[str]:
 
 
 def _passed_over(rows: Sequence[BenchRow]) -> list[str]:
-    """Return a line for each topology with the algorithms that `auto` did not try."""
+    """Return a line for each topology with the algorithms that `auto` did not try; their rows have a star."""
     by_topology: dict[str, set[str]] = {}
     for row in rows:
         by_topology.setdefault(row.topology, set()).update(row.passed_over)
     why = "too many messages to be timed for a choice; name one with --algorithm to time it"
-    return [f"not tried on {name}: {', '.join(sorted(passed))}: {why}" for name, passed in by_topology.items() if passed]
+    return [f"* not tried on {name}: {', '.join(sorted(passed))}: {why}" for name, passed in by_topology.items() if passed]
 
 
 def bench_text(row: BenchRow | UntimedRow) -> str:

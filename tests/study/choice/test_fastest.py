@@ -55,7 +55,7 @@ def taken_fs(found: Algorithm, site: Site, wanted: Requirement) -> float:
     """Return the ticks that an algorithm takes by all its rows; infinite where it cannot run there."""
     n = len(site.npus)
     try:
-        plan = compact_schedule(found.operation, found.name, n, wanted.root, site.grid).expand()
+        plan = compact_schedule(found.operation, found.name, n, wanted.root, site.dims_for(found)).expand()
         op = operation(wanted.operation, n, wanted.root)
         timeline = time_collective(CollectiveJob(op, plan, wanted.elements, wanted.item_bytes, site.topology, site.placement()))
     except (InputError, TornError):
@@ -93,7 +93,7 @@ def test_no_bound_is_beyond_the_time(line: str, name: str) -> None:
     for found in (a for _, a in ALGORITHMS if a.operation == name and site.takes(a)):
         wanted = Requirement(name, 0, whole(name, n, 5000), 4)
         taken = taken_fs(found, site, wanted)
-        shape = found.fit(n, site.grid)
+        shape = site.dims_for(found) or n
         plan = found.schedule(shape)
         if taken < np.inf:
             known = time_bound(CollectiveJob(operation(name, n), plan, wanted.elements, 4, topology, site.placement()))

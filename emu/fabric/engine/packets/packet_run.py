@@ -43,6 +43,7 @@ from emu.units import MAX_TICKS, format_time, seconds
 MOST_PACKETS = 2**31 - 1  # of a message
 MOST_QUEUES = 2**30
 SILENCE_S = 5.0  # after which a run says how far it is
+_TOLD_FROM = 0.2  # share of the events that are forecast, from which on the time that is left is told
 _EVENTS_PER_S = 5e6
 _MARGIN = 2  # times the forecast that a refusal recommends: runs of all kinds of networks had up to 1.6 times the forecast
 _STRIDE = 2**22  # events between two looks at the budget and the clock
@@ -252,8 +253,13 @@ def _progress_text(engine: PacketEngine) -> str:
 
 
 def _left_text(events: int, forecast: int, took_s: float) -> str:
-    """Return in words how many events are left, and how long they take at the speed so far; empty if none was expected."""
+    """Return in words how many events are left, and how long they take at the speed so far; empty if none was expected.
+
+    The first events of a run are far slower than the others, while code is compiled: no time is told before a fifth is over.
+    """
     left = forecast - events
+    if left > 0 and events < _TOLD_FROM * forecast:
+        return f" of about {forecast}"
     return f" of about {forecast}, about {took_s * left / max(events, 1):.0f} s left" if left > 0 else ""
 
 

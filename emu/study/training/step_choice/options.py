@@ -107,8 +107,7 @@ class ServedFabric:
             site, found = Site.of(topology, canonical_group(topology, group)), algorithm(request.operation, name)
             if not site.takes(found):
                 return None
-            shape = found.fit(len(group), site.grid)
-            return AlgorithmOnDims(name, () if isinstance(shape, int) else shape)
+            return AlgorithmOnDims(name, site.dims_for(found))
 
         return Option(name, choose)
 

@@ -7,7 +7,7 @@ import pytest
 from emu.study.measure.bench import bench
 from emu.study.measure.request import BenchRequest
 from emu.topology.catalogue import build_topology
-from emu.units import format_time
+from emu.units import format_bandwidth, format_time
 from launch.show.chart.algorithm_chart import topology_figure
 from tests.launch.show.drawn import on_one_another, outside
 
@@ -26,8 +26,11 @@ def test_one_size_is_bars_the_fastest_on_top_each_with_its_time_and_algorithm():
     slowest_first = sorted(rows, key=lambda row: -row.time_s)
     assert [label.get_text() for label in axes.get_yticklabels()] == [row.topology for row in slowest_first]
     assert [bar.get_width() for bar in axes.patches] == [row.time_s for row in slowest_first]
-    assert [text.get_text() for text in axes.texts] == [f"{format_time(row.time_s)} · ring" for row in slowest_first]
-    assert figure.get_suptitle() == "all_gather among 8 ranks, 1 MiB"
+    assert [text.get_text() for text in axes.texts] == [
+        f"{format_time(row.time_s)} · ring · {format_bandwidth(row.injection_Bps)}" for row in slowest_first
+    ]
+    assert sorted(row.injection_Bps / 1e9 for row in rows) == [50, 100, 350]
+    assert figure.get_suptitle() == "all_gather among 8 ranks, 1 MiB; right: algorithm, bandwidth out of an NPU"
     assert outside(figure) == []
     assert on_one_another(figure) == []
 
