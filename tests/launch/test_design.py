@@ -1,5 +1,6 @@
 """The command `emu design` and `emu.design`: the answer beside plans at every point, what it tells, and what it refuses."""
 
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -165,7 +166,8 @@ def test_an_interrupted_design_goes_on_with_what_it_has_timed(found, monkeypatch
 def test_bad_input_is_one_line(words, said, emu):
     Path("bad.toml").write_text(BOOK.replace("[100, 300]", "-1"))
     Path("free.toml").write_text(BOOK.replace("[1000, 9000]", "0").replace("[100, 300]", "0"))
-    done = emu(*WORDS, *words)
+    pairs = {name: value for name, value in zip(WORDS[1::2], WORDS[2::2], strict=True) if name not in words}
+    done = emu("design", *chain(*pairs.items()), *words)
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith(f"emu: {said}"), done.err
     assert len(done.err.splitlines()) == 1
