@@ -14,7 +14,7 @@ from emu.registry import check_known_settings, parse_call
 from emu.study.cost import OwnershipTerms, Price
 from emu.study.design.point import DesignPoint, PricedDevice
 from emu.study.faults.source import Faults
-from emu.study.faults.waste import availability_of, check_group, machine_of
+from emu.study.faults.waste import CopyStates, Machine, availability_of, check_group, machine_of
 from emu.topology.catalogue import read_topology
 from emu.topology.description.topology_file import is_file
 from emu.topology.topology import Topology
@@ -42,6 +42,9 @@ _FAULTS |= {"mtbf": None, "afr": None, "mttr": None, "days": "365d", "seed": 0}
 _WHOLE = ("servers", "npus_per_server", "npus_per_node", "draws", "seed")
 
 
+_Network = tuple[str | Topology, tuple[tuple[str, str], ...]]  # a topology, with the settings that tell it from others
+
+
 def space_of(topologies: Any, devices: Sequence[str], npus: Any) -> list[DesignPoint]:
     """Return the points of a space: all topologies with all devices and all numbers of NPUs.
 
@@ -51,18 +54,31 @@ def space_of(topologies: Any, devices: Sequence[str], npus: Any) -> list[DesignP
     machines = [each for given in inputs.several(topologies) for each in _machines(given)]
     sizes = _sizes(npus)
     count = len(machines) * len(devices) * len(sizes)
-    if not 0 < count <= _MOST_POINTS:
-        raise must_be("design", "points", f"from 1 to {_MOST_POINTS:,}", f"{count:,}", "give fewer values of --topology")
+    if not machines:
+        raise must_be("design", "--topology", "one topology or more, such as nvl:72", topologies)
+    if count > _MOST_POINTS:
+        raise must_be("design", "points", f"{_MOST_POINTS:,} or fewer", f"{count:,}", "give fewer values of --topology")
+    _check_different(machines)
     return [
         DesignPoint(topology, device, size, (*settings, ("device", device), ("npus", str(size))))
         for size, device, (topology, settings) in product(sizes, devices, machines)
     ]
 
 
-Machine = tuple[str | Topology, tuple[tuple[str, str], ...]]
+def _check_different(machines: Sequence[_Network]) -> None:
+    """Refuse a topology that is there twice: it would take two rows of the answer.
+
+    Raises:
+        InputError: two have the same name and the same settings; those of files and objects are not looked at.
+    """
+    known = set[frozenset[tuple[str, str]]]()
+    for topology, settings in machines:
+        if isinstance(topology, str) and frozenset(settings) in known:
+            raise InputError(f"design: --topology has {topology} twice; leave one of them out")
+        known.add(frozenset(settings))
 
 
-def _machines(given: Any) -> Iterator[Machine]:
+def _machines(given: Any) -> Iterator[_Network]:
     """Yield the topologies of one argument, with the settings that tell them apart; a file or an object is one.
 
     Raises:
@@ -122,6 +138,8 @@ def devices_of(given: Any, npu: Any, years: float, kwh: float, stack: Stack) -> 
         InputError: a device is unknown or there twice, or a price is of none of them.
     """
     words = [word for each in inputs.several(given) for word in _names(each)]
+    if not words or "" in words:
+        raise must_be("design", "--device", "names of devices, such as h100 or h100,h800", given)
     found = [inputs.device_of(word, stack.precision.activation) for word in words]
     names = [each.name for each in found]
     if len(set(names)) < len(names):
@@ -136,17 +154,21 @@ def _names(given: Any) -> Sequence[Any]:
 
 
 def _npu_prices(npu: Any, devices: Sequence[str]) -> dict[str, Price]:
-    """Return the price of an NPU of each device.
+    """Return the price of an NPU of each device; one of its own comes before that of all.
 
     Raises:
-        InputError: a price is none, is of another device, or is missing for one of them.
+        InputError: a price is none, is of another device, is there twice, or is missing for one of them.
     """
-    found: dict[str, Price] = {}
+    given: dict[str, Price] = {}  # by device; "" is of all
     for text in inputs.several(npu):
         name, colon, price = text.rpartition(":")
         if colon and name not in devices:
             raise must_be("design", "--npu", f"of {' or '.join(devices)}", text)
-        found |= dict.fromkeys([name] if colon else devices, npu_price(price, "design"))
+        if name in given:
+            raise InputError(f"design: --npu has two prices of {name or 'all devices'}; leave {text} out")
+        given[name] = npu_price(price, "design")
+    found = dict.fromkeys(devices, given[""]) if "" in given else {}
+    found |= {name: price for name, price in given.items() if name}
     missing = [name for name in devices if name not in found]
     if found and missing:
         raise InputError(
@@ -163,7 +185,8 @@ def amount_of(given: float | str | None, name: str, unit: str) -> float | None:
     """
     if given is None:
         return None
-    found = _AMOUNT.fullmatch(given if isinstance(given, str) else f"{given:f}")
+    text = str(given) if isinstance(given, str | bool) else f"{given:f}"
+    found = _AMOUNT.fullmatch(text)
     value = float(found[1]) * _TIMES[found[2]] if found and found[3] in ("", unit) else 0.0
     if not value > 0:
         raise must_be("design", name, f"an amount above 0, such as 10M{unit} or 500k{unit}", given)
@@ -185,12 +208,17 @@ class MachineAvailability:
         """
         machine = machine_of(topology, max(MACHINE_NPUS, topology.n_npus))
         check_group(machine, self.group)
-        return availability_of(machine, self.group, self.faults(machine.npus).states)
+        return availability_of(machine, self.group, self.faults(machine.npus).states.share, self._copies(machine))
 
     @kept_by(lambda _, npus: npus)
     def faults(self, npus: int) -> Faults:
         """Return the faults of a machine of so many NPUs."""
         return fault_model(self.arguments)(npus)
+
+    @kept_by(lambda _, machine: (machine.npus, machine.copies))
+    def _copies(self, machine: Machine) -> CopyStates:
+        """Return the states of the copies of a machine."""
+        return CopyStates.of_units(machine, self.faults(machine.npus).states.faulty)
 
 
 def availability_by(text: str) -> MachineAvailability | None:

@@ -1,11 +1,16 @@
 """The command `emu design` and `emu.design`: the answer beside plans at every point, what it tells, and what it refuses."""
 
+from itertools import chain
 from pathlib import Path
 
 import pytest
 
 import emu as library
-from launch.front.design_space import amount_of, spread
+from emu.errors import InputError
+from emu.study.faults.waste import machine_of, waste_of
+from emu.topology.catalogue import build_topology
+from launch.front import inputs
+from launch.front.design_space import amount_of, availability_by, devices_of, space_of, spread
 from tests.launch.answers import without_wall
 
 LINK = "latency=500ns"
@@ -113,6 +118,23 @@ def test_an_interrupted_design_goes_on_with_what_it_has_timed(found, monkeypatch
         ((*BOARD, "--budget", "5MW"), "design: --budget must be an amount above 0, such as 10M$ or 500k$, got '5MW'"),
         ((*BOARD, "--npu", "dollars=-1"), "design: --npu must be dollars=30000,watts=700, or one of them, of 0 or more, got"),
         ((*BOARD, "--npu", "h800:dollars=1"), "design: --npu must be of h100, got 'h800:dollars=1'"),
+        (
+            (*BOARD, "--npu", "dollars=1", "--npu", "dollars=2"),
+            "design: --npu has two prices of all devices; leave dollars=2 out",
+        ),
+        (
+            (*BOARD, "--topology", "ub-mesh:board:lane_rate=14GB/s"),
+            "design: --topology has ub-mesh:board:lane_rate=14GB/s twice; leave one of them out",
+        ),
+        ((*BOARD, "--device", "h100,,h800"), "design: --device must be names of devices, such as h100 or h100,h800, got"),
+        (
+            (*BOARD, "--faults", "tp=16,rate=1%"),
+            "design: no point has a step; the first: ub-mesh:board:lane_rate=7GB/s: NPUs of a group must be 1..8, got 16",
+        ),
+        (
+            ("--topology", "switch:n=4,bandwidth=1GB/s,latency=1us", "--prices", "free.toml"),
+            "design: prices must be above 0 $ for each point, got 0 $ for switch:n=4,bandwidth=1GB/s,latency=1us; give --npu",
+        ),
         ((*BOARD, "--years", "-1"), "design: --years must be a number of 0 or more, got '-1'"),
         ((*BOARD, "--npus", "0"), "design: --npus must be whole numbers of 1 or more, such as 64 or 32,64,128, got '0'"),
         ((*BOARD, "--device", "h100,h1000"), "no device is called 'h1000'"),
@@ -143,7 +165,9 @@ def test_an_interrupted_design_goes_on_with_what_it_has_timed(found, monkeypatch
 )
 def test_bad_input_is_one_line(words, said, emu):
     Path("bad.toml").write_text(BOOK.replace("[100, 300]", "-1"))
-    done = emu(*WORDS, *words)
+    Path("free.toml").write_text(BOOK.replace("[1000, 9000]", "0").replace("[100, 300]", "0"))
+    pairs = {name: value for name, value in zip(WORDS[1::2], WORDS[2::2], strict=True) if name not in words}
+    done = emu("design", *chain(*pairs.items()), *words)
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith(f"emu: {said}"), done.err
     assert len(done.err.splitlines()) == 1
@@ -156,7 +180,42 @@ def test_braces_stand_for_all_their_values():
     assert [*spread("nvl:72")] == ["nvl:72"]
 
 
+def test_a_space_has_a_topology():
+    with pytest.raises(InputError, match="topology must be one topology or more, such as nvl:72"):
+        space_of((), ["h100"], 8)
+
+
 def test_amounts_have_units():
+    with pytest.raises(InputError, match="--budget must be an amount above 0"):
+        amount_of(True, "--budget", "$")
     assert amount_of("10M$", "--budget", "$") == amount_of(1e7, "--budget", "$") == 1e7
     assert amount_of("2.5kW", "--power", "W") == 2500
     assert amount_of(None, "--power", "W") is None
+
+
+@pytest.mark.parametrize("words", [("h800:dollars=24000", "dollars=30000"), ("dollars=30000", "h800:dollars=24000")])
+def test_the_price_of_one_device_comes_before_that_of_all(words):
+    found = devices_of("h100,h800", words, 0.0, 0.1, inputs.stack_of("software=megatron"))
+    assert {name: of.terms.npu.dollars for name, of in found.items()} == {"h100": 30000, "h800": 24000}
+
+
+def test_the_availability_of_machines_of_several_sizes_is_that_of_each_alone():
+    several = availability_by("tp=8,rate=2%,draws=30")
+    for word in ("nvl:72", "nvl:36", "rail-only:dims=2x4", "railx:torus:m=4,n=9,nodes=2x2", "railx:torus:m=4,n=3,nodes=2x2"):
+        for _ in range(2):
+            machine = machine_of(build_topology(word), 2880)
+            alone = waste_of(machine, 8, availability_by("tp=8,rate=2%,draws=30").faults(machine.npus).states)
+            assert several(build_topology(word)) == alone.availability
+
+
+def test_a_topology_without_room_for_a_group_is_left_out_and_told(tmp_path):
+    asked = {"npus": 2, "topology": (f"switch:n=4,bandwidth=10GB/s,{LINK}", f"switch:n=2,bandwidth=10GB/s,{LINK}")}
+    answer = library.design(prices="book.toml", faults="tp=4,rate=2%,draws=5", plan=FEW, cache=tmp_path, **asked, **JOB)
+    assert [row.topology for row in answer] == [asked["topology"][0]]
+    assert answer.table.refused == 1
+    assert "NPUs of a group must be 1..2, got 4" in answer.text()
+
+
+def test_the_page_has_the_reasons_in_sentences(found):
+    blocks = [block for section in found[0].page().sections for block in section.blocks]
+    assert any("1: the most tokens/s a dollar" in str(block) and "beside 1" in str(block) for block in blocks)

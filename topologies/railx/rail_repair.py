@@ -6,7 +6,7 @@ topology.
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -119,8 +119,14 @@ def place(system: System, n_ranks: int, faulty: I64) -> I64:
 
 def _without_nodes(system: System, failed: I64) -> _Grid:
     """Return the largest grid without the nodes of failed chips."""
-    node = np.unique(failed // system.m**2)
     columns, rows = system.sizes
+    return _grid_without(rows, columns, tuple(np.unique(failed // system.m**2).tolist()))
+
+
+@lru_cache(2**12)
+def _grid_without(rows: int, columns: int, failed: tuple[int, ...]) -> _Grid:
+    """Return the largest grid without some nodes; systems that differ in their links alone ask for the same ones."""
+    node = column(failed, np.int64)
     return largest_grid(rows, columns, np.stack((node // columns, node % columns), -1))
 
 

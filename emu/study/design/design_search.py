@@ -83,6 +83,7 @@ class DesignSearch:
             raise InputError(f"design: no point has a step; the first: {self.refused[0]}")
         self.prices = PriceList.of([each.amounts for each in found])
         self.dollars = self.prices.dollars("middle")
+        self._check_prices()
         money = [-self.dollars, -self.prices.watts()]
         shares = [] if self.request.availability is None else [np.array([each.availability or 0.0 for each in found])]
         self.measures = np.stack([*money, *shares], axis=1)
@@ -115,7 +116,8 @@ class DesignSearch:
 
     def _work_out(self, points: I64, to: int) -> None:
         """Work some points out as far as `to`."""
-        label = "timing the best plan of points" if to == TIMED else "bounding points"
+        count = f"{len(points):,} {'point' if len(points) == 1 else 'points'}"
+        label = f"timing the best plan of {count}" if to == TIMED else f"bounding {count}"
         asked = (self._submit(ReachJob(int(number), to)) for number in points)
         with self.progress(f"{label} that may be best", len(points), self.text) as advance:
             for number, found in zip(points.tolist(), results_of(asked, self.pool.side_by_side + _AHEAD), strict=True):
@@ -141,6 +143,18 @@ class DesignSearch:
     def text(self) -> str:
         """Return a text with what is done; the progress thread calls it."""
         return f"{len(self.best)} of {len(self.points):,} points timed"
+
+    def _check_prices(self) -> None:
+        """Refuse a point that costs nothing, as nothing can be said of what it does for its money.
+
+        Raises:
+            InputError: a point costs nothing.
+        """
+        alive = self.alive
+        free = alive[self.dollars[alive] <= 0]
+        if len(free):
+            told = f"prices must be above 0 $ for each point, got 0 $ for {self.name_of(int(free[0]))}"
+            raise InputError(f"design: {told}; give --npu dollars=30000, or a book with more prices")
 
     def _leave_out_dear_ones(self) -> None:
         """Leave out points beyond the budget or the power.

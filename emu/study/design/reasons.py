@@ -3,9 +3,10 @@
 import re
 from collections.abc import Mapping
 
-_NUMBER = re.compile(r"(\d+(?:\.\d+)?)(.*)")
+_NUMBER = re.compile(r"(\d+(?:\.\d+)?)([^\d]*)")  # and a unit; of sizes such as 4x8, no one can say that they are twice 2x8
 _TIMES = {2.0: "twice the {}", 0.5: "half the {}"}
 _DEFAULT = "the default"
+_NAMES = {"npus": "NPUs"}
 
 
 def differences(own: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
@@ -20,8 +21,8 @@ def _difference(name: str, own: str, other: str) -> str:
     if numbers[0] and numbers[1] and numbers[0][2] == numbers[1][2] and float(numbers[1][1]):
         told = _TIMES.get(float(numbers[0][1]) / float(numbers[1][1]))
         if told:
-            return told.format(name)
-    return f"{name}={own} instead of {other}"
+            return told.format(_NAMES.get(name, name))
+    return f"{_NAMES.get(name, name)}={own} instead of {other}"
 
 
 def change_text(own: float, other: float, more: str, less: str) -> str:

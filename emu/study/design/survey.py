@@ -81,16 +81,16 @@ class DesignWorker:
         return [each if topology is None else each._replace(least_s=next(least_s)) for topology, each in found]
 
     def _priced(self, point: DesignPoint) -> tuple[Topology | None, Surveyed]:
-        """Return the topology of a point, and what it takes; no topology if it cannot be built or has too few NPUs."""
+        """Return the topology of a point, and what it takes; no topology if it has no place for the job or its groups."""
         try:
             topology = point.build()
             if topology.n_npus < point.npus:
                 raise must_be(topology.name, "NPUs", f"{point.npus} or more", topology.n_npus)
+            share = None if self.request.availability is None else self.request.availability(topology)
         except InputError as error:
             return None, Surveyed(str(error), inf, {}, None)
         request, terms = self.request, self.request.devices[point.device].terms
         amounts = amounts_of(topology, point.npus, point.device, request.book, terms)
-        share = None if request.availability is None else request.availability(topology)
         return topology, Surveyed("", inf, amounts, share)
 
     def _least_anywhere(self, point: DesignPoint, topologies: Sequence[Topology]) -> Sequence[float]:

@@ -18,6 +18,36 @@ from emu.topology.usable_npus import usable_npus
 _CHUNK = 2**24  # bytes of states that are looked at together
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class CopyStates:
+    """The different states of the copies of a topology, and which of them each copy has in each state of the machine.
+
+    Finding them costs more than counting NPUs does; all topologies of one size have the same.
+    """
+
+    different: Bool  # [D, n] faulty NPUs of a copy of n NPUs
+    place: I64  # [E * copies] number in `different`
+
+    @staticmethod
+    def of(faulty: Bool, npus: int) -> "CopyStates":
+        """Return the states of copies of `npus` NPUs, given [E, N] the faulty NPUs of the machine."""
+        packed = np.packbits(faulty.reshape(-1, npus), axis=1)
+        different, place = np.unique(packed, axis=0, return_inverse=True)
+        return CopyStates(np.unpackbits(different, axis=1, count=npus).astype(np.bool_), place.ravel())
+
+    @staticmethod
+    def of_units(machine: "Machine", units: Bool) -> "CopyStates":
+        """Return the states of the copies of a machine, given [E, U] its faulty units.
+
+        Raises:
+            InputError: The units do not divide the machine.
+        """
+        count = units.shape[1]
+        if machine.npus % count:
+            raise must_be("faults", "units", f"a divisor of the {machine.npus} NPUs of {machine.topology.name}", count)
+        return CopyStates.of(np.repeat(units, machine.npus // count, axis=1), machine.topology.n_npus)
+
+
 @dataclass(frozen=True, slots=True)
 class Machine:
     """A machine of several equal copies of a topology; the NPUs of a group belong to one copy."""
@@ -32,11 +62,12 @@ class Machine:
 
     def usable(self, group: int, faulty: Bool) -> I64:
         """Return [E] the NPUs that can be in groups of a size, given [E, N] the faulty NPUs."""
-        by_copy = faulty.reshape(-1, self.topology.n_npus)
-        different, place = np.unique(np.packbits(by_copy, axis=1), axis=0, return_inverse=True)
-        states = np.unpackbits(different, axis=1, count=self.topology.n_npus).astype(np.bool_)
-        left = usable_npus(self.topology, group, states)[place.ravel()]
-        return column(left.reshape(len(faulty), self.copies).sum(axis=1), np.int64)
+        return self.usable_of(group, CopyStates.of(faulty, self.topology.n_npus))
+
+    def usable_of(self, group: int, states: "CopyStates") -> I64:
+        """Return [E] the NPUs that can be in groups of a size, given the states of its copies."""
+        left = usable_npus(self.topology, group, states.different)[states.place]
+        return column(left.reshape(-1, self.copies).sum(axis=1), np.int64)
 
 
 def machine_of(topology: Topology, npus: int) -> Machine:
@@ -141,7 +172,7 @@ def waste_of(machine: Machine, group: int, states: MachineStates) -> Waste:
     Raises:
         InputError: The units do not divide the machine, or no part of it can hold such a group.
     """
-    left = _usable(machine, group, states)
+    left = machine.usable_of(group, CopyStates.of_units(machine, states.faulty))
     return Waste(
         machine.topology.name,
         machine.npus,
@@ -155,17 +186,19 @@ def waste_of(machine: Machine, group: int, states: MachineStates) -> Waste:
     )
 
 
-def availability_of(machine: Machine, group: int, states: MachineStates) -> float:
-    """Return `Waste.availability` of a machine without the rest of its waste; raises as `waste_of`."""
-    return float(states.share @ _usable(machine, group, states)) / machine.npus
+def availability_of(machine: Machine, group: int, share: F64, states: CopyStates) -> float:
+    """Return `Waste.availability` of a machine without the rest of its waste.
 
+    Args:
+        machine: The machine.
+        group: The NPUs of a group.
+        share: [E] of the time that each state lasts.
+        states: The states of the copies of the machine's topology.
 
-def _usable(machine: Machine, group: int, states: MachineStates) -> I64:
-    """Return [E] the NPUs that can be in groups in each state of the units of a machine."""
-    units = states.faulty.shape[1]
-    if machine.npus % units:
-        raise must_be("faults", "units", f"a divisor of the {machine.npus} NPUs of {machine.topology.name}", units)
-    return machine.usable(group, np.repeat(states.faulty, machine.npus // units, axis=1))
+    Raises:
+        InputError: No part of the machine can hold such a group.
+    """
+    return float(share @ machine.usable_of(group, states)) / machine.npus
 
 
 def _explosion_radius(machine: Machine, group: int, units: int) -> int:

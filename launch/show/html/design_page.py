@@ -13,6 +13,7 @@ from launch.show.text.design_report import (
     RANGES,
     front_columns,
     range_text,
+    reasons_of,
     searched,
 )
 from launch.show.text.table import Column
@@ -31,7 +32,7 @@ def design_page(table: DesignTable, notes: Sequence[str]) -> Page:
     why: Column[DesignRow] = Column("why", lambda row: row.why, wide=True)
     columns = front_columns(table)
     sections = (
-        Section("The front", (table_block([*columns, why], table.rows),), FRONT),
+        Section("The front", (table_block(columns, table.rows), sentences(reasons_of(table))), FRONT),
         Section("Tokens per second for the money", (picture_block(design_figure(table), _POINTS),), _POINTS),
         Section("Other prices", (sentences([*map(range_text, table.ranges)]),) if table.ranges else (), RANGES),
         Section("What others lack", (table_block(CHANGE_COLUMNS, table.changes),) if table.changes else (), CHANGES),

@@ -12,7 +12,7 @@ from launch.show.text.table import Column, column_table, figures
 _MOST_REASONS = 3  # of points that have no step
 FRONT = (
     "No point beats a row in all of tokens/s, dollars, watts (and availability, where it is asked for). The first row does "
-    "most for the money; beats: how many other points a row beats."
+    "most for the money; beats: how many other points a row beats, if those that are not timed are as fast as their bounds."
 )
 RANGES = (
     "Each price by itself, all others as in the table: the point with the most tokens/s a dollar in each part of its range."
