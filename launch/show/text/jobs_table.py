@@ -45,9 +45,9 @@ def setting_columns() -> list[Column[JobsRow]]:
         figures("slow-down", lambda row: row.slow_down, _times),
         figures("worst job", lambda row: row.worst, _times),
         figures("mean step", _mean_step_s, format_time),
-        figures("computing", lambda row: 100 * row.computing, lambda share: f"{share:.1f}", "(%)"),
+        figures("computing", lambda row: 100 * row.computing, lambda share: f"{share:.1f}", "%"),
         figures("fairness", lambda row: row.fairness, _times),
-        figures("busiest link", lambda row: 100 * row.busiest, lambda share: f"{share:.1f}", "(%)"),
+        figures("busiest link", lambda row: 100 * row.busiest, lambda share: f"{share:.1f}", "%"),
         Column("engine", lambda row: row.engine),
     ]
 
