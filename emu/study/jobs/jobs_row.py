@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from emu.study.jobs.contention import SharedLink
+from emu.study.jobs.step_graphs.contention import SharedLink
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,16 +16,24 @@ import numpy as np
 from emu.arrays import F64, I64
 from emu.collective.schedule import MAX_ROWS
 from emu.errors import InputError, at_place, must_be
-from emu.study.jobs.composed_tasks import MOST_MESSAGES, composed_tasks
-from emu.study.jobs.contention import JobTimes, LinkUse, SharedLink, busy_by_job, links_in_common, share_links, times_of_jobs
 from emu.study.jobs.job import Job
 from emu.study.jobs.job_placement import place_jobs
 from emu.study.jobs.jobs_request import AUTO, CIRCLE, COMPOSED, INTENSITY, WEIGHTS, JobsRequest, JobsSetting
 from emu.study.jobs.jobs_row import JobBeside, JobsRow
-from emu.study.jobs.placed_job import PlacedJob, StepTasks, busy_links_s, intensity_weights, place_job
-from emu.study.jobs.shared_graph import RepeatedJob, shared_graph
 from emu.study.jobs.shifts import StepProfile, shifts_of
-from emu.study.jobs.steady import Fabric, SteadyRun, jain_index, run_steady
+from emu.study.jobs.step_graphs.composed_tasks import MOST_MESSAGES, composed_tasks
+from emu.study.jobs.step_graphs.contention import (
+    JobTimes,
+    LinkUse,
+    SharedLink,
+    busy_by_job,
+    links_in_common,
+    share_links,
+    times_of_jobs,
+)
+from emu.study.jobs.step_graphs.placed_job import PlacedJob, StepTasks, busy_links_s, intensity_weights, place_job
+from emu.study.jobs.step_graphs.shared_graph import RepeatedJob, shared_graph
+from emu.study.jobs.step_graphs.steady import Fabric, SteadyRun, jain_index, run_steady
 from emu.topology.topology import Topology
 from emu.trace.replay.replay import SizeError
 from emu.units import seconds

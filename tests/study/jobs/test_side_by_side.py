@@ -10,8 +10,8 @@ from emu.fabric.packet_fabric import packet_fabric
 from emu.model.plan.plan_text import parse_plan
 from emu.study.jobs.job import Job, TrainingWork, loop_work
 from emu.study.jobs.jobs_request import JobsRequest, JobsSetting
-from emu.study.jobs.placed_job import place_job
 from emu.study.jobs.side_by_side import RunSideBySide, npu_ranges, place_side_by_side
+from emu.study.jobs.step_graphs.placed_job import place_job
 from emu.study.training.estimate import EstimateRequest, estimate
 from emu.topology.catalogue import build_topology
 from emu.units import TICKS_PER_S

@@ -16,7 +16,7 @@ from emu.errors import InputError
 from emu.fabric.graph import Timeline
 from emu.fabric.packet_fabric import PacketFabric
 from emu.fabric.run import run_graph
-from emu.study.jobs.shared_graph import RepeatedJob, SharedGraph, StepTimes, shared_graph
+from emu.study.jobs.step_graphs.shared_graph import RepeatedJob, SharedGraph, StepTimes, shared_graph
 from emu.topology.topology import Topology
 from emu.units import TICKS_PER_S
 

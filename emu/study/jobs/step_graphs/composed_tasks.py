@@ -12,7 +12,7 @@ import numpy as np
 
 from emu.arrays import F64, I64, Bool, column
 from emu.fabric.graph import Graph
-from emu.study.jobs.placed_job import PlacedJob, StepTasks
+from emu.study.jobs.step_graphs.placed_job import PlacedJob, StepTasks
 from emu.study.training.composed.bodies import Bodies, bodies_of
 from emu.study.training.composed.composed_graph import compose
 
