@@ -57,9 +57,9 @@ def _mean_step_s(row: JobsRow) -> float:
     return sum(job.step_s for job in row.jobs) / len(row.jobs)
 
 
-def job_columns() -> list[Column[JobBeside]]:
+def job_columns(jobs: Sequence[JobBeside]) -> list[Column[JobBeside]]:
     """Return the columns of the table of jobs."""
-    return [
+    columns: list[Column[JobBeside]] = [
         Column("job", lambda job: job.name),
         Column("work", lambda job: job.work),
         figures("ranks", lambda job: job.ranks),
@@ -72,6 +72,9 @@ def job_columns() -> list[Column[JobBeside]]:
         figures("slow-down", lambda job: job.slow_down, _times),
         Column("waits for", lambda job: job.waits_for or "-"),
     ]
+    if any(job.between_s for job in jobs):
+        columns.insert(9, Column("with every message", lambda job: " to ".join(map(format_time, job.between_s or ()))))
+    return columns
 
 
 def pair_table(row: JobsRow) -> str:
@@ -113,7 +116,15 @@ def _in_setting(row: JobsRow) -> list[str]:
     links = list(link_lines(row))
     shared = ["", "shared links:", *links] if links else ["", "no link is shared"]
     pairs = ["", pair_table(row)] if len(row.jobs) > 1 else []
-    return [jobs_title(row), "", column_table(job_columns(), row.jobs), "", *fact_lines(jobs_facts(row)), *pairs, *shared]
+    return [
+        jobs_title(row),
+        "",
+        column_table(job_columns(row.jobs), row.jobs),
+        "",
+        *fact_lines(jobs_facts(row)),
+        *pairs,
+        *shared,
+    ]
 
 
 def _times(value: float) -> str:
