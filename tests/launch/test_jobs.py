@@ -215,3 +215,25 @@ def test_packets_have_no_weights(emu):
     assert "jobs: weight of even must be 1 where --fabric is packets, got 2; packets have no weights" in said
     said = emu("jobs", "two.toml", *LINE, "--fabric", "packets", "--share", "intensity").err
     assert "jobs: --share must be weights or fair where --fabric is packets, got 'intensity'; packets have no weights" in said
+
+
+def test_of_many_jobs_only_those_that_meet_are_in_the_matrix():
+    """Six pairs of NPUs of one server send to one another; two jobs beside them share the link between their switches."""
+    loop = {"operation": "all_reduce", "algorithm": "ring", "size": 4000, "ranks": 2}
+    inside = [{**loop, "npus": [4 * i, 4 * i + 1]} for i in range(12)]
+    between = [{**loop, "name": name, "npus": npus} for name, npus in (("one", [50, 54]), ("two", [51, 55]))]
+    where = "ring:n=64,bandwidth=1GB/s,latency=0ns"
+    said = library.jobs({"job": inside + between}, topology=where, steps=1).text()
+    head, one, two, after = said[said.index("slowed by") :].splitlines()[:4]
+    assert (head.split()[2:], one.split()[0], two.split()[0], after) == (["one", "two"], "one", "two", "")
+    quiet = library.jobs({"job": inside + between[:1]}, topology=where, steps=1).text()
+    assert "no job slows another one down" in quiet
+
+
+def test_of_many_links_the_longest_together_are_told():
+    loop = {"operation": "all_reduce", "algorithm": "ring", "size": 4000, "ranks": 4}
+    jobs = [{**loop, "name": f"j{i}", "npus": [i + 5 * k for k in range(4)]} for i in range(5)]
+    answer = library.jobs({"job": jobs}, topology="ring:n=20,bandwidth=1GB/s,latency=0ns", steps=1)
+    assert [len(job.links) for job in answer.jobs] == [4] * 5
+    assert "j0 with 1 more" in answer.text()
+    assert answer.text().count("  j0 with j") == 3
