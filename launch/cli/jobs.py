@@ -20,7 +20,9 @@ options_of = QuestionOptions(jobs)
 @click.option(
     "--png", type=OutputFile(".png"), help="Draw a lane for each job, or the slow-downs in several settings, to this file."
 )
-@common.timeline_options
+@click.option(
+    "--timeline", type=OutputFile(), help="Write a lane for each job, in the first setting, to this file for ui.perfetto.dev."
+)
 @common.answer_options
 def jobs_command(**options: Any) -> int:
     """Run jobs side by side on one fabric: their steps alone and beside the others, and who slows whom over which links.

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from emu.study.jobs.contention import JobTimes
+from emu.study.jobs.step_graphs.contention import JobTimes
 from launch.show.lanes import Lane
 
 

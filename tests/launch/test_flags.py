@@ -128,7 +128,7 @@ FLAGS = {
         "--restart",
     },
     # Settings are compared in one table: placement, shifts and shares are words; the file has all else.
-    "jobs": {"--topology", "--placement", "--shift", "--share", "--steps", "--png"} | ENGINE | TIMELINE,
+    "jobs": {"--topology", "--placement", "--shift", "--share", "--steps", "--png", "--timeline"} | ENGINE,
     "cost": {"--topology", "--prices", "--across", "--years", "--kwh"}
     | {
         "--all-to-all",  # dollars for each GB/s of the traffic that experts make

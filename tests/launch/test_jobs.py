@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 import emu as library
+from emu.errors import InputError
 from emu.model.generate.generate import generate
 from emu.model.model import find_model
 from emu.model.plan.plan import Plan
@@ -56,7 +57,7 @@ def test_the_report_tells_who_slows_whom_over_which_links(emu):
     said = emu("jobs", "two.toml", *LINE)
     assert said.code == 0
     for line in (
-        "even  all_reduce of 3.815 MiB every 2 ms      4  0,2,4,6       1     0 s        8 ms   14 ms  14 ms to 14 ms",
+        "even  all_reduce of 3.815 MiB after 2 ms      4  0,2,4,6       1     0 s        8 ms   14 ms  14 ms to 14 ms",
         "slow-down       1.750 in the mean, 1.750 of the worst job",
         "odd        1.750  1.000",
         "even with odd: 8 links, longest on NPU 0 to NPU 1, both send for 12 ms a step; busy 85.7 %",
@@ -122,9 +123,27 @@ def bad(old: str, new: str) -> str:
         (bad('"1,3,5,7"', '"1-x"'), "'bad.toml': odd: npus must be numbers and ranges, such as '0-7,16', got '1-x'"),
         (bad('pause = "2ms"', 'start = "-1s"'), "'bad.toml': even: start must be a time of 0 or more such as 500ns or 1.5us"),
         (bad("ranks = 4", "ranks = 0"), "'bad.toml': even: ranks must be a whole number of 1 or more, got 0"),
-        (bad("ranks = 4", "ranks = 1"), "'bad.toml': even: ranks must be 2 or more, got 1"),
+        (bad("ranks = 4", "ranks = 1"), "'bad.toml': even: ranks must be 2 to 1048576, got 1"),
         (bad("ranks = 4", "weight = 2"), "'bad.toml': even: ranks must be given beside operation, got 'none'"),
         (bad("ranks = 4", "ranks = 4\nweight = 99"), "jobs: weight of even must be a whole number from 1 to 64, got 99"),
+        (bad('"1,3,5,7"', '"1-9999999"'), "'bad.toml': odd: npus must be below 1048576, got '1-9999999'"),
+        (bad("ranks = 4", "ranks = 999999999999"), "'bad.toml': even: ranks must be 2 to 1048576, got 999999999999"),
+        (bad('algorithm = "ring"', "algorithm = 3"), "'bad.toml': even: algorithm must be a text, or a list of texts, got 3"),
+        (bad('pause = "2ms"', 'stack = "software=megatron"'), "'bad.toml': even: unknown setting 'stack'; "),
+        ("[[job]]\ntrace = 3\n", "'bad.toml': job 0: trace must be a file or a folder, got 3"),
+        (bad('name = "odd"', 'name = "a\\nb"'), "'bad.toml': job 1: name must be a text of one line, got 'a\\nb'"),
+        (bad("steps = 3", "placement = 3"), "jobs: placement must be a text, or a list of texts, got 3"),
+        (
+            bad("4MB", "4000000")
+            + "weight = 61\n"
+            + TRAINS
+            + "weight = 59\n"
+            + TRAINS.replace('"trains"', '"more"')
+            + "weight = 64\n"
+            + TRAINS.replace('"trains"', '"most"')
+            + "weight = 53\n",
+            "jobs: weights must be numbers with a common multiple of at most 1048576, got 12207808; take powers of 2",
+        ),
         (bad('"4MB"', '"4M"'), "'bad.toml': even: size must be a size such as 64MiB, 1GB or 4096B, got '4M'"),
         (
             bad('"all_reduce"', '"all_reduced"'),
@@ -133,7 +152,7 @@ def bad(old: str, new: str) -> str:
         (bad('algorithm = "ring"', 'algorithm = "rong"'), "'bad.toml': even: no all_reduce algorithm is called 'rong'"),
         (bad("pause =", "wait ="), "'bad.toml': even: unknown setting 'wait'"),
         (bad('name = "odd"', 'name = "even"'), "jobs: name must be another for each job, got 'even'"),
-        (bad('name = "odd"', "name = 3"), "'bad.toml': job 1: name must be a text, got 3"),
+        (bad('name = "odd"', "name = 3"), "'bad.toml': job 1: name must be a text of one line, got 3"),
         (
             bad('operation = "all_reduce"', 'mode = "x"'),
             "'bad.toml': even: the job must be one with a model, a trace or an operation",
@@ -153,7 +172,7 @@ def bad(old: str, new: str) -> str:
         (bad("steps = 3", 'share = "equal"'), "jobs: share must be weights, fair or intensity, got 'equal'"),
         (bad("[settings]", "[setting]"), "'bad.toml': unknown setting 'setting'; did you mean settings?"),
         ("[settings]\nsteps = 2\n", "'bad.toml': job must be a table for each job, got 'none'; write a [[job]] for each"),
-        ("[[job]\n", "'bad.toml': no TOML: "),
+        ("[[job]\n", "bad.toml: no TOML: "),
         (TRAINS.replace("dp=2", "dp=16"), "'bad.toml': trains: "),
         (TRAINS.replace("dp=2", "dp=2,vp=2"), "'bad.toml': trains: "),
         (TRAINS.replace("llama-tiny", "llama3-8b"), "jobs: trains: llama3-8b by dp=2 takes"),
@@ -171,9 +190,50 @@ def test_what_cannot_be_is_refused_in_one_line(emu, text, said):
     assert said in done.err
 
 
+@pytest.mark.parametrize("given", [None, 3, [{}]])
+def test_jobs_are_a_file_or_a_dict(given):
+    with pytest.raises(InputError, match=r"jobs must be a \.toml file or a dict of the same form, got"):
+        library.jobs(given, topology=LINE[1])
+
+
+def test_an_empty_setting_is_that_of_the_command():
+    loop = {"operation": "all_reduce", "size": 4000, "ranks": 2}
+    answer = library.jobs({"settings": {"placement": [], "shift": ""}, "job": [loop]}, topology=LINE[1], steps=1)
+    assert [(row.placement, row.shift) for row in answer] == [("packed", "none")]
+
+
+def test_jobs_without_common_links_are_not_shifted():
+    loop = {"operation": "all_reduce", "algorithm": "ring", "size": 4000, "ranks": 4}
+    where = "servers:nodes=2,gpus=4"
+    answer = library.jobs({"job": [loop, loop]}, topology=where, shift="circle", steps=1)
+    assert [(job.begin_s, job.slow_down) for job in answer.jobs] == [(0, 1), (0, 1)]
+
+
 def test_packets_have_no_weights(emu):
     Path("heavy.toml").write_text(bad("ranks = 4", "ranks = 4\nweight = 2"))
     said = emu("jobs", "heavy.toml", *LINE, "--fabric", "packets").err
     assert "jobs: weight of even must be 1 where --fabric is packets, got 2; packets have no weights" in said
     said = emu("jobs", "two.toml", *LINE, "--fabric", "packets", "--share", "intensity").err
     assert "jobs: --share must be weights or fair where --fabric is packets, got 'intensity'; packets have no weights" in said
+
+
+def test_of_many_jobs_only_those_that_meet_are_in_the_matrix():
+    """Six pairs of NPUs of one server send to one another; two jobs beside them share the link between their switches."""
+    loop = {"operation": "all_reduce", "algorithm": "ring", "size": 4000, "ranks": 2}
+    inside = [{**loop, "npus": [4 * i, 4 * i + 1]} for i in range(12)]
+    between = [{**loop, "name": name, "npus": npus} for name, npus in (("one", [50, 54]), ("two", [51, 55]))]
+    where = "ring:n=64,bandwidth=1GB/s,latency=0ns"
+    said = library.jobs({"job": inside + between}, topology=where, steps=1).text()
+    head, one, two, after = said[said.index("slowed by") :].splitlines()[:4]
+    assert (head.split()[2:], one.split()[0], two.split()[0], after) == (["one", "two"], "one", "two", "")
+    quiet = library.jobs({"job": inside + between[:1]}, topology=where, steps=1).text()
+    assert "no job slows another one down" in quiet
+
+
+def test_of_many_links_the_longest_together_are_told():
+    loop = {"operation": "all_reduce", "algorithm": "ring", "size": 4000, "ranks": 4}
+    jobs = [{**loop, "name": f"j{i}", "npus": [i + 5 * k for k in range(4)]} for i in range(5)]
+    answer = library.jobs({"job": jobs}, topology="ring:n=20,bandwidth=1GB/s,latency=0ns", steps=1)
+    assert [len(job.links) for job in answer.jobs] == [4] * 5
+    assert "j0 with 1 more" in answer.text()
+    assert answer.text().count("  j0 with j") == 3

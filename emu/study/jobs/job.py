@@ -17,6 +17,7 @@ from emu.trace.trace import PARTS, Events, Group, Kind, Trace, typed_events
 from emu.units import TICKS_PER_S, format_size, format_time, seconds
 
 NO_STACK = Stack()
+MOST_RANKS = 2**20  # of a job, more than can be timed
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -70,19 +71,19 @@ def loop_work(operation: str, size_bytes: int, ranks: int, words: tuple[str, ...
         pause_fs: The ticks of the pause.
 
     Raises:
-        InputError: There is no such operation, there are fewer than two ranks, or the size is no whole number of elements.
+        InputError: There is no such operation, the ranks are too few or too many, or the size is no whole number of elements.
     """
     if operation not in OPERATIONS:
         raise unknown("operation", operation, OPERATIONS)
     item = item_bytes("float32")
     if size_bytes <= 0 or size_bytes % item:
         raise must_be("", "size", f"a multiple of {item} bytes above 0, the size of a float32", size_bytes)
-    if ranks < 2:
-        raise must_be("", "ranks", "2 or more", ranks)
+    if not 2 <= ranks <= MOST_RANKS:
+        raise must_be("", "ranks", f"2 to {MOST_RANKS}", ranks)
     events = _turn_of_loop(operation, size_bytes, size_bytes // item, pause_fs)
     group, none = Group("", tuple(range(ranks))), np.zeros((1, len(PARTS)), np.int64)
     trace = Trace((events,), column(np.zeros(ranks), np.int32), (group,), ((0,),) * ranks, none)
-    told = f"{operation} of {format_size(size_bytes)}" + f" every {format_time(seconds(pause_fs))}" * bool(pause_fs)
+    told = f"{operation} of {format_size(size_bytes)}" + f" after {format_time(seconds(pause_fs))}" * bool(pause_fs)
     return TraceWork(trace, words, measured_device("pause"), "float32", told)
 
 

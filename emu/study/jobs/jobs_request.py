@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import lcm
 
 from emu.errors import either, must_be
 from emu.fabric.packet_fabric import PacketFabric
@@ -15,6 +16,7 @@ SHIFTS = (NONE, CIRCLE)
 WEIGHTS, FAIR, INTENSITY = "weights", "fair", "intensity"
 SHARES = (WEIGHTS, FAIR, INTENSITY)
 MOST_WEIGHT = 64
+_MOST_PARTS = 2**20  # common multiple of all weights, by which bytes are multiplied
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,11 @@ class JobsRequest:
                 raise must_be(
                     "jobs", f"weight of {job.name}", "1 where --fabric is packets", job.weight, "packets have no weights"
                 )
+        parts = lcm(*(job.weight for job in self.jobs))
+        if parts > _MOST_PARTS:
+            raise must_be(
+                "jobs", "weights", f"numbers with a common multiple of at most {_MOST_PARTS}", parts, "take powers of 2"
+            )
         if self.steps < 1:
             raise must_be("jobs", "steps", "1 or more", self.steps)
         if self.time not in TIMES:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from emu.study.jobs.contention import SharedLink
+from emu.study.jobs.step_graphs.contention import SharedLink
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +23,7 @@ class JobBeside:
     steps: int  # steady ones
     slow_down: float  # step_s over alone_s
     waits_for: str | None  # the job that by itself slows it down most; None: none does
+    between_s: tuple[float, float] | None = None  # what every message would give, where bodies stand for requests that meet
     links: tuple[SharedLink, ...]  # that it shares, by the other job; the longest together first
 
 

@@ -55,11 +55,14 @@ def shifts_of(profiles: Sequence[StepProfile], links: I64) -> list[int]:
     """Return the ticks by which each job starts later, so that jobs ask for the least beyond the bandwidth of shared links.
 
     Jobs are turned one after another, each to the best place beside the others, in a few rounds. The first one stays.
+    Without shared links all of them stay.
 
     Args:
         profiles: One step of each job.
         links: The links that jobs share, the busiest first.
     """
+    if not len(links):
+        return [0] * len(profiles)
     circle, links = common_circle([each.step_fs for each in profiles]), links[:_MOST_LINKS]
     every = np.stack([demand_on_circle(each, turns, links) for each, turns in zip(profiles, circle.turns, strict=True)])
     _, kept = np.unique(every.transpose(1, 0, 2).reshape(len(links), -1).round(9), axis=0, return_index=True)

@@ -16,22 +16,43 @@ import numpy as np
 from emu.arrays import F64, I64
 from emu.collective.schedule import MAX_ROWS
 from emu.errors import InputError, at_place, must_be
-from emu.study.jobs.composed_tasks import MOST_MESSAGES, composed_tasks
-from emu.study.jobs.contention import JobTimes, LinkUse, SharedLink, busy_by_job, links_in_common, share_links, times_of_jobs
+from emu.memo import kept_by
 from emu.study.jobs.job import Job
 from emu.study.jobs.job_placement import place_jobs
 from emu.study.jobs.jobs_request import AUTO, CIRCLE, COMPOSED, INTENSITY, WEIGHTS, JobsRequest, JobsSetting
 from emu.study.jobs.jobs_row import JobBeside, JobsRow
-from emu.study.jobs.placed_job import PlacedJob, StepTasks, busy_links_s, intensity_weights, place_job
-from emu.study.jobs.shared_graph import RepeatedJob, shared_graph
 from emu.study.jobs.shifts import StepProfile, shifts_of
-from emu.study.jobs.steady import Fabric, SteadyRun, jain_index, run_steady
+from emu.study.jobs.step_graphs.composed_tasks import MOST_MESSAGES, ComposedSteps, composed_steps
+from emu.study.jobs.step_graphs.contention import (
+    JobTimes,
+    LinkUse,
+    SharedLink,
+    busy_by_job,
+    links_in_common,
+    share_links,
+    times_of_jobs,
+)
+from emu.study.jobs.step_graphs.placed_job import PlacedJob, StepTasks, busy_links_s, intensity_weights, place_job
+from emu.study.jobs.step_graphs.shared_graph import RepeatedJob, shared_graph
+from emu.study.jobs.step_graphs.steady import Fabric, SteadyRun, jain_index, run_steady
+from emu.study.training.composed.bodies import Sharing
 from emu.topology.topology import Topology
 from emu.trace.replay.replay import SizeError
 from emu.units import seconds
 
 SLOWED = 1e-3  # a job that is slowed down by less is not slowed down
 _FEW_TASKS = 2**22  # of all steps of all jobs, up to which their whole graph is timed if nothing else is asked for
+
+
+_COMPOSED_ASSUMED = (
+    "steps are composed: a request is one body; the step of a job is its estimate times how far its bodies are slowed down"
+)
+_MEETING = "requests that meet those of another job on a link are no bodies, but have every message"
+_COARSE = (
+    "requests that meet those of another job on a link are bodies, too, as they have too many messages: this may be wrong by a "
+    "quarter and more. With every message a step would take a time in the range that is told: least as alone; most, where each "
+    "request needs all links that it crosses all the time. The matrix has no such range"
+)
 
 
 class RunSideBySide(NamedTuple):
@@ -50,12 +71,14 @@ class SideBySide:
         topology: The topology.
         placed: The jobs on their NPUs.
         is_composed: Whether bodies stand for messages.
+        most_messages: The most messages of requests that meet in composed steps; with more, they are bodies, too.
     """
 
     request: JobsRequest
     topology: Topology
     placed: tuple[PlacedJob, ...]
     is_composed: bool
+    most_messages: int = MOST_MESSAGES
 
     @cached_property
     def fabric(self) -> Fabric:
@@ -67,7 +90,17 @@ class SideBySide:
         """The tasks of one step of each job."""
         if not self.is_composed:
             return [job.messages for job in self.placed]
-        return composed_tasks(self.placed, min(MOST_MESSAGES, MAX_ROWS // 2 // (self.request.steps + 3)))
+        return self._composed(Sharing.FLOWS).tasks
+
+    @property
+    def is_coarse(self) -> bool:
+        """True if bodies stand for requests of several jobs that meet on links, as these have too many messages."""
+        return self.is_composed and self._composed(Sharing.FLOWS).is_coarse
+
+    @kept_by(lambda _, sharing: sharing)
+    def _composed(self, sharing: Sharing) -> ComposedSteps:
+        """Return the composed steps of all jobs, for an assumption on the share of links that bodies need."""
+        return composed_steps(self.placed, steps_of(self.request, self.placed), self.most_messages, sharing)
 
     @cached_property
     def profiles(self) -> list[StepProfile]:
@@ -98,8 +131,11 @@ class SideBySide:
         starts = [placed.job.start_fs for placed in self.placed]
         if shift != CIRCLE:
             return starts
-        links = links_in_common(np.array([busy_links_s(tasks.graph) for tasks in self.tasks]))  # bodies have links of their own
-        return [start + later for start, later in zip(starts, shifts_of(self.profiles, links), strict=True)]
+        return [start + later for start, later in zip(starts, shifts_of(self.profiles, self._common_in_tasks()), strict=True)]
+
+    def _common_in_tasks(self) -> I64:
+        """Return the links of the tasks that two jobs or more use, the busiest first; bodies have other links than messages."""
+        return links_in_common(np.array([busy_links_s(tasks.graph) for tasks in self.tasks]))
 
     def repeated(self, setting: JobsSetting) -> list[RepeatedJob]:
         """Return each job as it is repeated in a setting: when it begins, and its weight."""
@@ -139,9 +175,21 @@ class SideBySide:
         began, every = time.perf_counter(), self.repeated(setting)
         pairs = self.pairs(every)
         run = self.run(range(len(every)), every, (1 + (pairs - 1).sum(axis=1)).tolist())
-        row = self._row(setting, run, self._jobs(run, pairs, every), pairs)
-        times = times_of_jobs(run, [job.name for job in row.jobs], self.common_links)
+        row = self._row(setting, run, self._jobs(run, pairs, every, self._most_s(every)), pairs)
+        times = times_of_jobs(run, [job.name for job in row.jobs], self._common_in_tasks())
         return RunSideBySide(replace(row, wall_s=time.perf_counter() - began), times)
+
+    def _most_s(self, every: Sequence[RepeatedJob]) -> list[float]:
+        """Return the longest step of each job that is estimated, if bodies stand for requests that meet; else an empty list.
+
+        Each body needs all links that it crosses all the time. `every` is each job as it is repeated.
+        """
+        if not self.is_coarse:
+            return []
+        tasks = self._composed(Sharing.ALL).tasks
+        greedy = [job._replace(tasks=own) for job, own in zip(every, tasks, strict=True)]
+        run = self.run(range(len(greedy)), greedy, np.ones(len(greedy)).tolist())
+        return [run.step_s(i) * self._factor(i) for i in range(len(greedy))]
 
     def _row(self, setting: JobsSetting, run: SteadyRun, jobs: tuple[JobBeside, ...], pairs: F64) -> JobsRow:
         """Return the figures of a setting; `jobs` are those of each job, `pairs` is the result of `pairs`."""
@@ -166,12 +214,23 @@ class SideBySide:
             assumptions=self._assumptions(setting),
         )
 
-    def _jobs(self, run: SteadyRun, pairs: F64, every: Sequence[RepeatedJob]) -> tuple[JobBeside, ...]:
-        """Return the figures of each job in a run; `pairs` is the result of `pairs`, `every` of `repeated`."""
+    def _jobs(self, run: SteadyRun, pairs: F64, every: Sequence[RepeatedJob], most_s: Sequence[float]) -> tuple[JobBeside, ...]:
+        """Return the figures of each job in a run.
+
+        Args:
+            run: The run.
+            pairs: The result of `pairs`.
+            every: The result of `repeated`.
+            most_s: The result of `_most_s`.
+        """
         steps_s = [run.step_s(i) * self._factor(i) for i in range(len(self.placed))]
         busy = busy_by_job(self.link_s, steps_s)
         use = None if self.is_composed else LinkUse(run, self.common_links)
-        return tuple(self._job(i, run, pairs[i], self._links(i, busy, use), every[i]) for i in range(len(self.placed)))
+        found = [self._job(i, run, pairs[i], self._links(i, busy, use), every[i]) for i in range(len(self.placed))]
+        if not most_s:
+            return tuple(found)
+        between = [(min(job.alone_s, job.step_s), max(job.step_s, most)) for job, most in zip(found, most_s, strict=True)]
+        return tuple(replace(job, between_s=each) for job, each in zip(found, between, strict=True))
 
     def _factor(self, i: int) -> float:
         """Return the factor from the steps of a job's tasks to its steps: 1, but where the step is composed."""
@@ -209,12 +268,14 @@ class SideBySide:
         """
         total, found = busy.sum(axis=0), list[SharedLink]()
         for other in (number for number in range(len(busy)) if number != i):
-            common = [link for link in self.common_links.tolist() if min(busy[i, link], busy[other, link]) > 0]
-            together = {link: use.together_s(link, i, other) for link in common} if use else {}
-            most = min(common, key=lambda link: (-round(together.get(link, 0.0), 12), -round(total[link], 9)), default=None)
-            if most is not None:
-                name, ends = self.placed[other].job.name, self._ends(most)
-                found.append(SharedLink(name, len(common), most, *ends, together.get(most), float(total[most])))
+            common = np.flatnonzero((busy[i] > 0) & (busy[other] > 0))
+            if not len(common):
+                continue
+            timed = np.intersect1d(common, self.common_links).tolist() if use else []
+            together = {link: use.together_s(link, i, other) for link in timed} if use else {}
+            most = min(timed or common.tolist(), key=lambda link: (-round(together.get(link, 0.0), 12), -round(total[link], 9)))
+            name, ends = self.placed[other].job.name, self._ends(most)
+            found.append(SharedLink(name, len(common), most, *ends, together.get(most), float(total[most])))
         return tuple(sorted(found, key=lambda each: -(each.together_s or 0.0)))
 
     def _ends(self, link: int) -> tuple[str, str]:
@@ -230,10 +291,7 @@ class SideBySide:
             "a cell of the matrix is a run of two jobs alone: the job of the row beside that of the column",
         ]
         if self.is_composed:
-            told.append(
-                "steps are composed: a request is one body, but for those that meet requests of another job on a link, which "
-                "have every message; the step of a job is its estimate times how far these tasks are slowed down"
-            )
+            told += _COMPOSED_ASSUMED, _COARSE if self.is_coarse else _MEETING
         if setting.share == INTENSITY:
             told.append("weights follow from computation for each second of the busiest link: 64 for the most intense job")
         if setting.share == INTENSITY or any(placed.job.weight != 1 for placed in self.placed):
@@ -293,12 +351,17 @@ def _is_composed(request: JobsRequest, placed: Sequence[PlacedJob]) -> bool:
         return True
     if request.time != AUTO or request.packets is not None:
         return False
-    alone = [job.alone.report.step_time_fs for job in placed]
-    steps = [ceil((request.steps + 3) * max(alone) / max(own, 1)) for own in alone]
     try:
+        steps = steps_of(request, placed)
         return sum(n * job.messages.graph.n_tasks for n, job in zip(steps, placed, strict=True)) > _FEW_TASKS
     except SizeError:  # a symmetry made the step of one job small
         return True
+
+
+def steps_of(request: JobsRequest, placed: Sequence[PlacedJob]) -> list[int]:
+    """Return how many steps of each job run, if each takes as long as alone."""
+    alone = [job.alone.report.step_time_fs for job in placed]
+    return [ceil((request.steps + 3) * max(alone) / max(own, 1)) for own in alone]
 
 
 def computing_share(jobs: Sequence[JobBeside]) -> float:

@@ -37,11 +37,12 @@ def ask_and_save(question: Callable[..., Result[Any]], options: dict[str, Any], 
     """
     taken = inspect.signature(question).parameters
     files = {name: options.pop(name) for name in FILES if name in options and name not in taken}
-    as_json, every_rank, out = options.pop("as_json", False), options.pop("every_rank", False), options.pop("out", None)
+    lanes = {name: options.pop(name) for name in ("every_rank",) if name in options}  # of commands that time ranks
+    as_json, out = options.pop("as_json", False), options.pop("out", None)
     answer = ask_and_print(partial(question, **options, **more), out, as_json=as_json)
     for name, path in files.items():
         if path is not None:
-            how = {"every_rank": every_rank} if name == "timeline" else {}
+            how = lanes if name == "timeline" else {}
             write_output(path, partial(getattr(answer, f"save_{_SAVED_BY.get(name, name)}"), **how))
     if answer.failure is not None:
         raise RunError(answer.failure)

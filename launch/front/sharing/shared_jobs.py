@@ -43,12 +43,11 @@ class SharedJobs(Result[JobsRow], drawn_by="chart.jobs_chart:jobs_figure"):
     def _shown(self) -> tuple[Any, ...]:
         return (self.runs,)
 
-    def save_timeline(self, path: str | Path, *, every_rank: bool = False) -> None:
+    def save_timeline(self, path: str | Path) -> None:
         """Write a timeline for ui.perfetto.dev with a lane for each job, of the first setting.
 
         Args:
             path: The file.
-            every_rank: Whether there is a lane of each rank; it changes nothing here.
 
         Raises:
             WriteError: the file cannot be written.
@@ -96,7 +95,7 @@ def jobs(
     request = JobsRequest(found, wanted, settings.get("time", "auto"), engine.packets)
     request.check()
     usual = (("placement", placement, "packed"), ("shift", shift, "none"), ("share", share, "weights"))
-    words = (several(given) or several(settings.get(name, word)) for name, given, word in usual)
+    words = (_words(name, several(given) or several(settings.get(name)) or (word,)) for name, given, word in usual)
     asked = [JobsSetting(*each) for each in product(*words)]
     for each in asked:
         each.check()
@@ -108,6 +107,18 @@ def jobs(
     made = with_progress(_runs(request, machines, asked), "running jobs side by side", count, _line, lambda of: of.row)
     runs = tuple(made)
     return SharedJobs(tuple(each.row for each in runs), runs)
+
+
+def _words(name: str, given: tuple[Any, ...]) -> tuple[str, ...]:
+    """Return the words of a setting.
+
+    Raises:
+        InputError: One is no text.
+    """
+    for word in given:
+        if not isinstance(word, str) or not word:
+            raise must_be("jobs", name, "a text, or a list of texts", word)
+    return given
 
 
 def _runs(request: JobsRequest, machines: list[Topology], asked: list[JobsSetting]) -> Iterator[RunSideBySide]:

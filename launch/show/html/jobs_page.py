@@ -54,6 +54,6 @@ def _blocks(run: RunSideBySide) -> Iterator[Block]:
     """Yield the blocks of one setting: its lanes, its jobs, and who slows whom over which links."""
     row = run.row
     yield picture_block(jobs_figure([run]), _LANES)
-    yield table_block(job_columns(), row.jobs)
+    yield table_block(job_columns(row.jobs), row.jobs)
     lines = [*fact_lines(jobs_facts(row)), "", pair_table(row), "", *link_lines(row)]
     yield Block(template="verbatim.html", text="\n".join(lines))

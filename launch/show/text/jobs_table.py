@@ -3,11 +3,14 @@
 from collections.abc import Iterator, Sequence
 
 from emu.study.jobs.jobs_row import JobBeside, JobsRow
+from emu.study.jobs.side_by_side import SLOWED
 from emu.units import format_time
 from launch.show.blocks import Fact, fact_lines
 from launch.show.text.table import Column, column_table, figures, merged_assumption_lines, table
 
 _MOST_LETTERS = 44  # of the NPUs of a job
+_MOST_JOBS = 12  # of which the whole matrix is shown; of more, the jobs that slow others down
+_MOST_LINES = 3  # on the links of one job
 
 
 def jobs_report(rows: Sequence[JobsRow]) -> str:
@@ -45,9 +48,9 @@ def setting_columns() -> list[Column[JobsRow]]:
         figures("slow-down", lambda row: row.slow_down, _times),
         figures("worst job", lambda row: row.worst, _times),
         figures("mean step", _mean_step_s, format_time),
-        figures("computing", lambda row: 100 * row.computing, lambda share: f"{share:.1f}", "(%)"),
+        figures("computing", lambda row: 100 * row.computing, lambda share: f"{share:.1f}", "%"),
         figures("fairness", lambda row: row.fairness, _times),
-        figures("busiest link", lambda row: 100 * row.busiest, lambda share: f"{share:.1f}", "(%)"),
+        figures("busiest link", lambda row: 100 * row.busiest, lambda share: f"{share:.1f}", "%"),
         Column("engine", lambda row: row.engine),
     ]
 
@@ -57,9 +60,9 @@ def _mean_step_s(row: JobsRow) -> float:
     return sum(job.step_s for job in row.jobs) / len(row.jobs)
 
 
-def job_columns() -> list[Column[JobBeside]]:
+def job_columns(jobs: Sequence[JobBeside]) -> list[Column[JobBeside]]:
     """Return the columns of the table of jobs."""
-    return [
+    columns: list[Column[JobBeside]] = [
         Column("job", lambda job: job.name),
         Column("work", lambda job: job.work),
         figures("ranks", lambda job: job.ranks),
@@ -72,22 +75,33 @@ def job_columns() -> list[Column[JobBeside]]:
         figures("slow-down", lambda job: job.slow_down, _times),
         Column("waits for", lambda job: job.waits_for or "-"),
     ]
+    if any(job.between_s for job in jobs):
+        columns.insert(9, Column("with every message", lambda job: " to ".join(map(format_time, job.between_s or ()))))
+    return columns
 
 
 def pair_table(row: JobsRow) -> str:
-    """Return the matrix of who slows whom as a table."""
-    names = [job.name for job in row.jobs]
-    cells = [[name, *map(_times, of)] for name, of in zip(names, row.pairs, strict=True)]
-    return table(["slowed by", *names], cells)
+    """Return the matrix of who slows whom as a table; of many jobs, those that slow others down, and those that are slowed."""
+    numbers = range(len(row.jobs))
+    slowed = [[value > 1 + SLOWED for value in of] for of in row.pairs]
+    is_large = len(row.jobs) > _MOST_JOBS
+    down = [i for i in numbers if not is_large or any(slowed[i])]
+    across = [i for i in numbers if not is_large or any(of[i] for of in slowed)]
+    if not down:
+        return "no job slows another one down"
+    cells = [[row.jobs[i].name, *(_times(row.pairs[i][j]) for j in across)] for i in down]
+    return table(["slowed by", *(row.jobs[i].name for i in across)], cells)
 
 
 def link_lines(row: JobsRow) -> Iterator[str]:
-    """Yield a line for each job with which a job shares links."""
+    """Yield a line for each of the jobs with which a job shares links for longest."""
     for job in row.jobs:
-        for link in job.links:
+        for link in job.links[:_MOST_LINES]:
             together = "" if link.together_s is None else f", both send for {format_time(link.together_s)} a step"
             many = f"{link.links} links, longest on " if link.links > 1 else ""
             yield f"  {job.name} with {link.beside}: {many}{link.src} to {link.dst}{together}; busy {100 * link.busy:.1f} %"
+        if len(job.links) > _MOST_LINES:
+            yield f"  {job.name} with {len(job.links) - _MOST_LINES} more"
 
 
 def jobs_facts(row: JobsRow) -> list[Fact]:
@@ -113,7 +127,15 @@ def _in_setting(row: JobsRow) -> list[str]:
     links = list(link_lines(row))
     shared = ["", "shared links:", *links] if links else ["", "no link is shared"]
     pairs = ["", pair_table(row)] if len(row.jobs) > 1 else []
-    return [jobs_title(row), "", column_table(job_columns(), row.jobs), "", *fact_lines(jobs_facts(row)), *pairs, *shared]
+    return [
+        jobs_title(row),
+        "",
+        column_table(job_columns(row.jobs), row.jobs),
+        "",
+        *fact_lines(jobs_facts(row)),
+        *pairs,
+        *shared,
+    ]
 
 
 def _times(value: float) -> str:

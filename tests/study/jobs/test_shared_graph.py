@@ -8,8 +8,8 @@ from emu.arrays import column
 from emu.fabric.build import Builder
 from emu.fabric.graph import Graph
 from emu.fabric.run import run_graph
-from emu.study.jobs.placed_job import StepTasks
-from emu.study.jobs.shared_graph import RepeatedJob, shared_graph
+from emu.study.jobs.step_graphs.placed_job import StepTasks
+from emu.study.jobs.step_graphs.shared_graph import RepeatedJob, shared_graph
 
 
 def message_and_more(bytes_: int, alpha_fs: int) -> Graph:

@@ -10,8 +10,8 @@ from emu.fabric.packet_fabric import packet_fabric
 from emu.model.plan.plan_text import parse_plan
 from emu.study.jobs.job import Job, TrainingWork, loop_work
 from emu.study.jobs.jobs_request import JobsRequest, JobsSetting
-from emu.study.jobs.placed_job import place_job
-from emu.study.jobs.side_by_side import RunSideBySide, npu_ranges, place_side_by_side
+from emu.study.jobs.side_by_side import RunSideBySide, SideBySide, npu_ranges, place_side_by_side
+from emu.study.jobs.step_graphs.placed_job import place_job
 from emu.study.training.estimate import EstimateRequest, estimate
 from emu.topology.catalogue import build_topology
 from emu.units import TICKS_PER_S
@@ -172,3 +172,43 @@ def test_ranks_are_on_the_npus_of_their_job_in_the_order_that_is_named():
 
 def test_npus_are_told_as_ranges():
     assert npu_ranges(np.array([0, 1, 2, 7, 9, 10, 4])) == "0-2,7,9-10,4"
+
+
+def at_random(time: str, most_messages: int, **more: int) -> SideBySide:
+    """Four jobs of two plans on NPUs at random, over a spine with one port up for sixteen down."""
+    plans = [("tp=4,sp,dp=2,microbatch=1", 4), ("tp=2,sp,dp=4,microbatch=1", 8)] * 2
+    jobs = [Job(name, training(*plan, seq=512), **more) for name, plan in zip("abcd", plans, strict=True)]
+    where = build_topology("servers:nodes=8,gpus=4,taper=16")
+    return replace(place_side_by_side(JobsRequest(tuple(jobs), 3, time), where, "random"), most_messages=most_messages)
+
+
+def test_bodies_for_requests_that_meet_are_told_with_a_range_that_holds_the_steps_of_every_message():
+    coarse = at_random("composed", 100).in_setting(JobsSetting("random")).row
+    fine, whole = (at_random(time, 2**20).in_setting(JobsSetting("random")).row for time in ("composed", "whole"))
+    assert sum("too many messages" in line for line in coarse.assumptions) == 1
+    assert not any("too many messages" in line for row in (fine, whole) for line in row.assumptions)
+    assert {job.between_s for row in (fine, whole) for job in row.jobs} == {None}
+    for one, other in zip(coarse.jobs, whole.jobs, strict=True):
+        assert one.between_s is not None
+        least_s, most_s = one.between_s
+        assert least_s == one.alone_s <= one.step_s <= most_s
+        assert least_s < other.step_s < most_s
+    assert max(abs(one.step_s / other.step_s - 1) for one, other in zip(coarse.jobs, whole.jobs, strict=True)) > 0.05
+
+
+def test_composed_steps_of_too_many_messages_in_all_steps_are_bodies_too():
+    """A loop that is a thousand times as short repeats its messages so often that not all of them have room."""
+    jobs = [
+        Job("long", loop_work("all_reduce", 4_000_000, 4, RING, 10_000 * MS), BETWEEN[0]),
+        loop("short", BETWEEN[1], 0, 4000),
+    ]
+    made = place_side_by_side(JobsRequest(tuple(jobs), 3, "composed"), build_topology(LINE), "packed")
+    assert made.is_coarse
+
+
+def test_all_links_that_two_jobs_share_are_counted():
+    """NPUs 0 and 290 of a ring of 600 send over the 290 links between them, both ways; 1 and 291 over all but one of these."""
+    jobs = [Job(name, loop_work("all_reduce", 4_000_000, 2, RING), npus) for name, npus in (("a", (0, 290)), ("b", (1, 291)))]
+    for time in ("whole", "composed"):
+        row = run(jobs, "ring:n=600,bandwidth=1GB/s,latency=0ns", time=time).row
+        assert [[link.links for link in job.links] for job in row.jobs] == [[2 * 289], [2 * 289]]

@@ -13,7 +13,7 @@ import numpy as np
 from emu.arrays import I64, column
 from emu.fabric.build import Builder
 from emu.fabric.graph import Graph, Timeline
-from emu.study.jobs.placed_job import StepTasks
+from emu.study.jobs.step_graphs.placed_job import StepTasks
 
 
 class RepeatedJob(NamedTuple):

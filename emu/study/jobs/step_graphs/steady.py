@@ -16,7 +16,7 @@ from emu.errors import InputError
 from emu.fabric.graph import Timeline
 from emu.fabric.packet_fabric import PacketFabric
 from emu.fabric.run import run_graph
-from emu.study.jobs.shared_graph import RepeatedJob, SharedGraph, StepTimes, shared_graph
+from emu.study.jobs.step_graphs.shared_graph import RepeatedJob, SharedGraph, StepTimes, shared_graph
 from emu.topology.topology import Topology
 from emu.units import TICKS_PER_S
 
@@ -120,7 +120,7 @@ class TooManyTasksError(InputError):
     """The error that jobs side by side have more messages and computations than a graph may have."""
 
     def __init__(self, tasks: int, most: int) -> None:
-        mend = "take fewer steps or ranks, or time = 'composed' in [settings]"
+        mend = "take fewer steps or ranks, starts that are nearer, or time = 'composed' in [settings]"
         super().__init__(f"jobs: messages and computations of all steps must be at most {most}, got {tasks}; {mend}")
 
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from emu.arrays import F64, I64, Bool
 from emu.memo import kept_by
-from emu.study.jobs.placed_job import StepTasks
-from emu.study.jobs.shared_graph import StepTimes
-from emu.study.jobs.steady import SteadyRun
+from emu.study.jobs.step_graphs.placed_job import StepTasks
+from emu.study.jobs.step_graphs.shared_graph import StepTimes
+from emu.study.jobs.step_graphs.steady import SteadyRun
 from emu.trace.report.spans import Spans, covered
 from emu.units import seconds
 

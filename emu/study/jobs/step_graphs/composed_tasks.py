@@ -7,55 +7,72 @@ L links, Q requests of a job, X events of its representatives.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from emu.arrays import F64, I64, Bool, column
+from emu.collective.schedule import MAX_ROWS
 from emu.fabric.graph import Graph
-from emu.study.jobs.placed_job import PlacedJob, StepTasks
-from emu.study.training.composed.bodies import Bodies, bodies_of
+from emu.study.jobs.step_graphs.placed_job import PlacedJob, StepTasks
+from emu.study.training.composed.bodies import Bodies, Sharing, bodies_of
 from emu.study.training.composed.composed_graph import compose
 
 MOST_MESSAGES = 2**20  # of one step of all jobs; with more, all requests are bodies
 
 
-def composed_tasks(jobs: Sequence[PlacedJob], most_messages: int = MOST_MESSAGES) -> list[StepTasks]:
-    """Return the composed step of each job, all on the same links.
+class ComposedSteps(NamedTuple):
+    """The composed step of each job, all on the same links."""
+
+    tasks: list[StepTasks]
+    is_coarse: bool  # True if requests of jobs meet on links, but have too many messages, so that all of them are bodies
+
+
+def composed_steps(
+    jobs: Sequence[PlacedJob], times: Sequence[int], most_messages: int = MOST_MESSAGES, sharing: Sharing = Sharing.FLOWS
+) -> ComposedSteps:
+    """Return the composed step of each job.
 
     Args:
         jobs: The jobs.
-        most_messages: The most messages of one step of all jobs that are modelled; with more, all requests are bodies.
+        times: How often each repeats its step.
+        most_messages: The most messages of one step of all jobs that are modelled; with more, or with more than half of
+            `MAX_ROWS` of all steps, all requests are bodies.
+        sharing: How much of its links a body needs.
 
     Raises:
         InputError: The ranks of a job do not make matching requests, or a request cannot be timed.
     """
+    meeting = requests_that_meet(jobs)
+    messages = [_messages_of(job, of) for job, of in zip(jobs, meeting, strict=True)]
+    is_coarse = sum(messages) > most_messages or sum(np.multiply(messages, times).tolist()) > MAX_ROWS // 2
+    if is_coarse:
+        meeting = [of & False for of in meeting]
+    every = _bodies_of_all(jobs, sharing)
+    ends = np.cumsum([0, *(len(job.step.isolated) for job in jobs)]).tolist()
+    real = jobs[0].topology.capacity_Bps if any(of.any() for of in meeting) else every.capacity_Bps[:0]
+    graphs = [_composed(job, _bodies_between(every, *ends[i : i + 2]), meeting[i]) for i, job in enumerate(jobs)]
+    return ComposedSteps([StepTasks(_on_links(graph, real), None) for graph in graphs], is_coarse)
+
+
+def requests_that_meet(jobs: Sequence[PlacedJob]) -> list[Bool]:
+    """Return, for each job, [Q] which of its requests meet those of another job on a link, directly or over others."""
+    crossed = [_crossed(job) for job in jobs]
+    users = np.sum([of.any(axis=0) for of in crossed], axis=0)
+    return [_joined(of, users > 1) for of in crossed]
+
+
+def _messages_of(job: PlacedJob, chosen: Bool) -> int:
+    """Return the messages of some requests of one step."""
+    return sum(int(job.step.asked.counts[q]) * job.step.isolated[q].messages for q in np.flatnonzero(chosen).tolist())
+
+
+def _bodies_of_all(jobs: Sequence[PlacedJob], sharing: Sharing) -> Bodies:
+    """Return the bodies of all requests of all jobs, one job after another."""
     isolated = [each for job in jobs for each in job.step.isolated]
     kinds = [(number, each.kind) for number, job in enumerate(jobs) for each in job.step.asked.requests]
     counts = np.concatenate([job.step.asked.counts for job in jobs])
-    every = bodies_of(isolated, kinds, counts, jobs[0].topology.links.bandwidth_Bps)
-    ends = np.cumsum([0, *(len(job.step.isolated) for job in jobs)]).tolist()
-    meeting = requests_that_meet(jobs, most_messages)
-    real = jobs[0].topology.capacity_Bps if any(of.any() for of in meeting) else every.capacity_Bps[:0]
-    return [
-        StepTasks(_on_links(_composed(job, _bodies_between(every, *ends[i : i + 2]), meeting[i]), real), None)
-        for i, job in enumerate(jobs)
-    ]
-
-
-def requests_that_meet(jobs: Sequence[PlacedJob], most_messages: int = MOST_MESSAGES) -> list[Bool]:
-    """Return, for each job, [Q] which of its requests meet those of another job on a link, directly or over others.
-
-    None of them do if they have more messages than may be modelled.
-    """
-    crossed = [_crossed(job) for job in jobs]
-    users = np.sum([of.any(axis=0) for of in crossed], axis=0)
-    found = [_joined(of, users > 1) for of in crossed]
-    messages = sum(
-        int(job.step.asked.counts[q]) * job.step.isolated[q].messages
-        for job, of in zip(jobs, found, strict=True)
-        for q in np.flatnonzero(of).tolist()
-    )
-    return found if messages <= most_messages else [of & False for of in found]
+    return bodies_of(isolated, kinds, counts, jobs[0].topology.links.bandwidth_Bps, sharing)
 
 
 def _crossed(job: PlacedJob) -> Bool:
