@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from emu.arrays import I64
 from emu.errors import must_be
-from emu.fabric.engine.packets.packet_network import ASSUMED_NETWORK, PacketNetwork, network_of
+from emu.fabric.engine.packets.packet_network import ASSUMED_NETWORK, PacketNetwork, network_of, unsourced_settings
 from emu.fabric.engine.packets.packet_run import PacketRun, check_unsprayed, run_packets, ways_of
 from emu.fabric.engine.packets.ways import Ways
 from emu.fabric.graph import Graph
@@ -49,11 +49,9 @@ class PacketFabric:
     @property
     def assumptions(self) -> tuple[str, ...]:
         """Sentences that say which assumptions a time by packets rests on."""
-        return (_packets_sentence(self.network), _routes_sentence(self.network), _loss_sentence(self.network)) + (
-            (f"no public source: {', '.join(self.network.assumed)} of the network {self.network.kind}",)
-            if self.network.assumed
-            else ()
-        )
+        said = _packets_sentence(self.network), _routes_sentence(self.network), _loss_sentence(self.network)
+        unsourced = ", ".join(unsourced_settings(self.network))
+        return said + ((f"no public source: {unsourced} of the network {self.network.kind}",) if unsourced else ())
 
 
 def _packets_sentence(network: PacketNetwork) -> str:

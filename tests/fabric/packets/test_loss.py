@@ -61,6 +61,20 @@ def test_the_report_says_what_is_sent_again(recovery: str, again: str) -> None:
     assert said == f"what finds a queue full is lost; {again} sent again, after 200 us at the latest; no congestion control"
 
 
+def unsourced(**settings) -> str:
+    """The line of the report that names the settings of RoCE without a source."""
+    return next(line for line in PacketFabric(network_of("roce", **settings)).assumptions if "no public source" in line)
+
+
+def test_the_report_names_settings_without_a_source_that_are_used_and_not_given() -> None:
+    assert "timeout" not in unsourced()
+    assert "mark" not in unsourced()
+    assert "timeout_fs" in unsourced(lossless="drop")
+    assert "pause" not in unsourced(lossless="drop")
+    assert "timeout" not in unsourced(lossless="drop", timeout_fs=10 * US)
+    assert "mark_from_bytes, mark_to_bytes" in unsourced(congestion="dcqcn")
+
+
 def test_without_losses_all_that_is_sent_again_is_nothing() -> None:
     graph = messages(STAR, [(0, 1, MIB), (2, 3, MIB)])
     plain = run_packets(graph, STAR, NETWORKS["roce"])

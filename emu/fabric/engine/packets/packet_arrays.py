@@ -39,7 +39,7 @@ from emu.fabric.engine.packets.packet_layout import (
     PacketEngine,
     Rules,
 )
-from emu.fabric.engine.packets.packet_network import ONE_PATH, PacketNetwork
+from emu.fabric.engine.packets.packet_network import ONE_PATH, PacketNetwork, has_timers
 from emu.fabric.engine.packets.sender_arrays import control_of, largest_window, latencies, senders_of
 from emu.fabric.engine.packets.ways import Ways
 from emu.fabric.engine.solver.event_loop import successors
@@ -86,7 +86,7 @@ def _loss_rules(network: PacketNetwork) -> dict[str, int]:
         "lossless": _LOSSLESS[network.lossless],
         "trims": int(network.lossless == "trim"),
         "drops": int(network.lossless == "drop"),
-        "has_timers": int(_has_timers(network)),
+        "has_timers": int(has_timers(network)),
         "goes_back": int(network.recovery == "go-back-n"),
         "timeout": network.timeout_fs,
         "reorder": network.reorder_packets,
@@ -95,14 +95,9 @@ def _loss_rules(network: PacketNetwork) -> dict[str, int]:
     }
 
 
-def _has_timers(network: PacketNetwork) -> bool:
-    """Return whether packets may be lost, so that senders must send again after a time."""
-    return network.lossless == "drop" or network.recovery == "go-back-n"
-
-
 def _sleepers(graph: Graph, network: PacketNetwork) -> int:
     """Return the number of senders that may have an event that wakes them, at most."""
-    return graph.n_tasks * ((network.congestion == "dcqcn") + _has_timers(network))
+    return graph.n_tasks * ((network.congestion == "dcqcn") + has_timers(network))
 
 
 def lay_out(graph: Graph, topology: Topology, network: PacketNetwork, seed: int, ways: Ways) -> PacketEngine:
