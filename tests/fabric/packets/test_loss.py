@@ -1,5 +1,6 @@
 """Ports that drop packets, what is sent again, and senders with rates or windows that heed losses."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -8,8 +9,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from emu.errors import InputError, RunError
+from emu.fabric.engine.packets.congestion import FLOW, Senders, acked_bytes, lost_bytes, restart_window
 from emu.fabric.engine.packets.packet_network import NETWORKS, network_of
 from emu.fabric.engine.packets.packet_run import run_packets
+from emu.fabric.engine.packets.rate_control import PACE, Pacing
+from emu.fabric.engine.packets.sender_arrays import control_of
 from emu.fabric.engine.packets.ways import path_ways
 from emu.fabric.packet_fabric import PacketFabric
 from tests.fabric.packets.packet_cases import PACKET_FS, RING, STAR, TREE, Sent, messages, rounds_of_ring
@@ -100,6 +104,49 @@ def test_who_goes_back_sends_more_again_than_what_was_lost() -> None:
     again = run.n_packet_hops / (2 * 7 * 256)
     assert again > 1
     assert run.timeline.end_fs.max() > run_packets(messages(STAR, INCAST), STAR, NETWORKS["roce"]).timeline.end_fs.max()
+
+
+def test_a_message_that_sends_the_same_packets_again_and_again_is_named_with_the_port_that_loses_them() -> None:
+    network = replace(LOSSY, queue_bytes=4160, recovery="go-back-n", route="in-turn", reorder_packets=4)
+    graph = messages(TREE, [(src, 5, 60_000) for src in range(5)])
+    with pytest.raises(RunError) as given_up:
+        run_packets(graph, TREE, network, seed=1, most_events=5_000_000)
+    line = str(given_up.value)
+    assert "the message of 58.59 KiB from NPU 2 to NPU 5 has sent the same packets 1000 times, and none of them came" in line
+    assert re.search(r"it lost the last one at switch \d+ to (NPU 5|switch \d+); take larger queues", line)
+
+
+@pytest.mark.parametrize("lossless", ["drop", "trim"])
+def test_a_queue_without_room_for_one_packet_is_refused_where_it_would_lose_all(lossless: str) -> None:
+    network = replace(LOSSY, lossless=lossless, queue_bytes=4159)
+    with pytest.raises(InputError, match="the room of a queue must be at least a packet or cell with its headers, 4160 B"):
+        run_packets(messages(STAR, INCAST), STAR, network)
+
+
+def test_a_packet_that_is_lost_twice_is_sent_a_third_time_after_a_timeout_alone() -> None:
+    """Many senders lose most of what they send again, so that no message but the luckiest ends before the timeout."""
+    graph = messages(STAR, INCAST)
+    short, long = (
+        run_packets(graph, STAR, replace(LOSSY, timeout_fs=late_us * US)).timeline.end_fs for late_us in (200, 20_000)
+    )
+    fair_fs = 7 * 256 * PACKET_FS
+    assert sorted(long)[1] > 20_000 * US > sorted(short)[1]
+    assert fair_fs < short.max() < long.max()
+
+
+def test_a_window_begins_again_with_one_packet_after_a_timeout_and_doubles_to_its_threshold() -> None:
+    flows, control = np.zeros(1, FLOW), control_of(messages(STAR, INCAST), STAR, replace(LOSSY, congestion="cubic"))
+    flows["window"], flows["largest"], flows["in_flight"] = 100 * 4096, 200 * 4096, 4096
+    senders = Senders(flows, control, Pacing(np.zeros(1, PACE), 1.0, 1))
+    restart_window(senders, 0)
+    lost_bytes(senders, 0, 4096, 0)
+    assert flows["window"][0] == 4096
+    for before in (1, 2, 4, 8, 16, 32, 64):
+        flows["in_flight"] = before * 4096
+        acked_bytes(senders, 0, before * 4096, 0, False, 0)
+        assert flows["window"][0] == 2 * before * 4096
+    acked_bytes(senders, 0, 4096, 0, False, 0)
+    assert flows["window"][0] == pytest.approx(128 * 4096 + 9 / 17 * 4096 / 128)
 
 
 def test_a_deadlock_is_found_although_senders_have_timers() -> None:

@@ -104,12 +104,12 @@ def lay_out(graph: Graph, topology: Topology, network: PacketNetwork, seed: int,
     """Return the arrays of a run before its first event.
 
     Raises:
-        InputError: Packets are trimmed, and a queue has no room for one; or a message takes less than its links do.
+        InputError: Packets are trimmed or dropped, and a queue has no room for one; or a message takes less than its links do.
     """
     control = control_of(graph, topology, network)
     rules = _rules(graph, network, ways.n_lanes, control.period * control.bytes_per_fs)
     if len(graph.hop_link):
-        _check_trimming(rules)
+        _check_room_of_queues(rules)
     return PacketEngine(
         packets=_packets(_ROOM, 0, NONE),
         ports=_ports(graph, topology),
@@ -132,14 +132,14 @@ def lay_out(graph: Graph, topology: Topology, network: PacketNetwork, seed: int,
     )
 
 
-def _check_trimming(rules: Rules) -> None:
-    """Check that a packet or cell fits into an empty queue, if the network trims packets that do not fit.
+def _check_room_of_queues(rules: Rules) -> None:
+    """Check that a packet or cell fits into an empty queue, if the network trims or drops packets that do not fit.
 
     Raises:
-        InputError: It does not fit, so that it would be trimmed and sent again forever.
+        InputError: It does not fit, so that it would be lost and sent again forever.
     """
-    if rules.trims and rules.queue < rules.wire:
-        what = f"at least a packet or cell with its headers, {rules.wire} B, where packets are trimmed"
+    if (rules.trims or rules.drops) and rules.queue < rules.wire:
+        what = f"at least a packet or cell with its headers, {rules.wire} B, where packets are trimmed or dropped"
         raise must_be("network", "the room of a queue", what, f"{rules.queue} B", "take a larger queue or a smaller cell")
 
 
@@ -264,6 +264,7 @@ def _tasks(graph: Graph, ways: Ways, *, has_acks: bool) -> NDArray[np.void]:
     """Return [V] the records of the tasks, none of which has started."""
     tasks = align_records(graph.n_tasks, SENT_TASK)
     tasks["start"], tasks["waits"], tasks["next"] = graph.ready_fs, np.diff(graph.pred_start), NONE
+    tasks["lost_at"] = NONE
     tasks["first_state"], tasks["back_state"] = ways.first_state, ways.back_state if has_acks else NONE
     for name in ("to_send", "to_leave", "to_come"):
         tasks[name] = graph.size_bytes
