@@ -15,7 +15,7 @@ from emu.fabric.engine.packets.packet_run import run_packets
 from emu.fabric.engine.packets.rate_control import PACE, Pacing
 from emu.fabric.engine.packets.sender_arrays import control_of
 from emu.fabric.engine.packets.ways import path_ways
-from emu.fabric.packet_fabric import PacketFabric
+from emu.fabric.packet_fabric import PacketFabric, packet_fabric
 from tests.fabric.packets.packet_cases import PACKET_FS, RING, STAR, TREE, Sent, messages, rounds_of_ring
 
 MIB = 2**20
@@ -198,3 +198,31 @@ REFUSED = {
 def test_settings_of_losses_that_do_not_fit_are_refused(line: str) -> None:
     with pytest.raises(InputError, match=line):
         network_of("roce", **REFUSED[line])
+
+
+UNUSED = {
+    "roce:mark_from=1KiB": "mark_from_bytes must be left out with congestion=none, got 1024; only congestion=nscc, dctcp or",
+    "roce:window=64KiB": "window_bytes must be left out with congestion=none",
+    "roce:credit=64KiB": "credit_bytes must be left out with lossless=pause",
+    "infiniband:pause_above=64KiB": "pause_above_bytes must be left out with lossless=credits",
+    "infiniband:queue=64KiB": "queue_bytes must be left out with lossless=credits",
+    "roce:timeout=1ms": "timeout_fs must be left out with lossless=pause, got 1000000000000; only lossless=drop",
+    "roce:raise=1MB,congestion=window": "raise_bytes must be left out with congestion=window",
+    "roce:reorder_packets=8": "reorder_packets must be left out with route=hash",
+    "nvlink:packets_per_ack=2": "packets_per_ack must be left out with acks=none",
+    "roce:congestion=dctcp,mark_to_round_trips=2": "mark_to_round_trips must be left out with congestion=dctcp",
+}
+
+
+@pytest.mark.parametrize("network", UNUSED)
+def test_a_setting_that_its_network_does_not_use_is_refused(network: str) -> None:
+    with pytest.raises(InputError, match=re.escape(UNUSED[network])):
+        packet_fabric("packets", network)
+
+
+def test_a_timeout_shorter_than_a_round_trip_is_refused() -> None:
+    network = replace(LOSSY, timeout_fs=1)
+    with pytest.raises(
+        InputError, match=r"network: timeout must be at least the longest round trip without load, 2\.\d+ us, got"
+    ):
+        run_packets(messages(STAR, INCAST), STAR, network)

@@ -46,7 +46,7 @@ from emu.fabric.engine.solver.event_loop import successors
 from emu.fabric.engine.state_layout import TASK, align_records, columns
 from emu.fabric.graph import Graph, TaskError
 from emu.topology.topology import Topology
-from emu.units import MAX_TICKS, TICKS_PER_S
+from emu.units import MAX_TICKS, TICKS_PER_S, format_time, seconds
 
 _LOSSLESS = {"none": LOSSY, "pause": PAUSES, "credits": CREDITS, "trim": LOSSY, "drop": LOSSY}
 _CHOICE = {"hash": HASH, "in-turn": IN_TURN, "random": RANDOM, "adaptive": ADAPTIVE, "least-loaded": LEAST}
@@ -104,12 +104,14 @@ def lay_out(graph: Graph, topology: Topology, network: PacketNetwork, seed: int,
     """Return the arrays of a run before its first event.
 
     Raises:
-        InputError: Packets are trimmed or dropped, and a queue has no room for one; or a message takes less than its links do.
+        InputError: Packets are trimmed or dropped, and a queue has no room for one; a timeout is too short; or a message takes
+            less than its links do.
     """
     control = control_of(graph, topology, network)
     rules = _rules(graph, network, ways.n_lanes, control.period * control.bytes_per_fs)
     if len(graph.hop_link):
         _check_room_of_queues(rules)
+        _check_timeout(rules, control.period)
     return PacketEngine(
         packets=_packets(_ROOM, 0, NONE),
         ports=_ports(graph, topology),
@@ -141,6 +143,17 @@ def _check_room_of_queues(rules: Rules) -> None:
     if (rules.trims or rules.drops) and rules.queue < rules.wire:
         what = f"at least a packet or cell with its headers, {rules.wire} B, where packets are trimmed or dropped"
         raise must_be("network", "the room of a queue", what, f"{rules.queue} B", "take a larger queue or a smaller cell")
+
+
+def _check_timeout(rules: Rules, round_trip: int) -> None:
+    """Check that a sender waits for as long as an answer takes, if it waits at all.
+
+    Raises:
+        InputError: It does not, so that it would take packets for lost that are on their way.
+    """
+    if rules.has_timers and rules.timeout < round_trip:
+        what = f"at least the longest round trip without load, {format_time(seconds(round_trip))}"
+        raise must_be("network", "timeout", what, format_time(seconds(rules.timeout)))
 
 
 def _successors(graph: Graph) -> dict[str, Any]:

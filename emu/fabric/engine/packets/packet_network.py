@@ -150,17 +150,32 @@ def has_timers(network: PacketNetwork) -> bool:
     return network.lossless == "drop" or network.recovery == "go-back-n"
 
 
+def unused_settings(network: PacketNetwork) -> dict[str, str]:
+    """Return the settings that the network does not use, and for each the other setting that would use it."""
+    has_queues = network.lossless in ("pause", "trim", "drop")
+    is_marked = network.congestion in ("nscc", "dctcp", "dcqcn")
+    has_window = network.congestion in ("nscc", "dctcp", "window", "cubic")
+    marks = "congestion=nscc, dctcp or dcqcn"
+    rows = (
+        (network.lossless == "pause", "lossless=pause", ("pause_above_bytes", "resume_below_bytes")),
+        (network.lossless == "credits", "lossless=credits", ("credit_bytes",)),
+        (has_queues, "lossless=pause, trim or drop", ("queue_bytes", "queue_round_trips")),
+        (is_marked, marks, _MARKS),
+        (is_marked and not network.mark_to_bytes, f"{marks}, and mark_to=0B", _MARKS[2:]),
+        (has_window, "congestion=nscc, dctcp, window or cubic", ("window_bytes", "window_round_trips")),
+        (network.congestion == "dcqcn", "congestion=dcqcn", ("raise_bytes",)),
+        (has_timers(network), "lossless=drop or recovery=go-back-n", ("timeout_fs",)),
+        (network.route not in ONE_PATH, "route=in-turn, random or adaptive", ("reorder_packets",)),
+        (network.route == "adaptive", "route=adaptive", ("adaptive_steps_bytes",)),
+        (network.acks != "none", "acks=in-order or any", ("ack_bytes", "packets_per_ack")),
+    )
+    return {name: mend for is_used, mend, names in rows if not is_used for name in names}
+
+
 def unsourced_settings(network: PacketNetwork) -> tuple[str, ...]:
     """Return the settings without a public source that the network uses and that nobody has given, by name."""
-    used = {
-        "pause_above_bytes": network.lossless == "pause",
-        "resume_below_bytes": network.lossless == "pause",
-        "credit_bytes": network.lossless == "credits",
-        "adaptive_steps_bytes": network.route == "adaptive",
-        "timeout_fs": has_timers(network),
-    }
-    used |= dict.fromkeys(_MARKS, network.congestion in ("nscc", "dctcp", "dcqcn"))
-    return tuple(name for name in network.assumed if used.get(name, True))
+    unused = unused_settings(network)
+    return tuple(name for name in network.assumed if name not in unused)
 
 
 def _check_recovery(network: PacketNetwork) -> None:
