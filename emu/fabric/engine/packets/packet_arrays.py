@@ -141,7 +141,8 @@ def _check_room_of_queues(rules: Rules) -> None:
         InputError: It does not fit, so that it would be lost and sent again forever.
     """
     if (rules.trims or rules.drops) and rules.queue < rules.wire:
-        what = f"at least a packet or cell with its headers, {rules.wire} B, where packets are trimmed or dropped"
+        lost = "trimmed" if rules.trims else "dropped"
+        what = f"at least a packet or cell with its headers, {rules.wire} B, where packets are {lost}"
         raise must_be("network", "the room of a queue", what, f"{rules.queue} B", "take a larger queue or a smaller cell")
 
 
