@@ -10,7 +10,13 @@ from typing import Any, NamedTuple
 
 from emu.arrays import I64
 from emu.errors import must_be
-from emu.fabric.engine.packets.packet_network import ASSUMED_NETWORK, PacketNetwork, network_of
+from emu.fabric.engine.packets.packet_network import (
+    ASSUMED_NETWORK,
+    PacketNetwork,
+    network_of,
+    unsourced_settings,
+    unused_settings,
+)
 from emu.fabric.engine.packets.packet_run import PacketRun, check_unsprayed, run_packets, ways_of
 from emu.fabric.engine.packets.ways import Ways
 from emu.fabric.graph import Graph
@@ -49,11 +55,9 @@ class PacketFabric:
     @property
     def assumptions(self) -> tuple[str, ...]:
         """Sentences that say which assumptions a time by packets rests on."""
-        return (_packets_sentence(self.network), _routes_sentence(self.network), _loss_sentence(self.network)) + (
-            (f"no public source: {', '.join(self.network.assumed)} of the network {self.network.kind}",)
-            if self.network.assumed
-            else ()
-        )
+        said = _packets_sentence(self.network), _routes_sentence(self.network), _loss_sentence(self.network)
+        unsourced = ", ".join(unsourced_settings(self.network))
+        return said + ((f"no public source: {unsourced} of the network {self.network.kind}",) if unsourced else ())
 
 
 def _packets_sentence(network: PacketNetwork) -> str:
@@ -138,7 +142,22 @@ def packet_fabric(fabric: str, network: str = "") -> PacketFabric | None:
         run["seed"] = _parse_count(given["seed"], "seed", MOST_SEED)
     if "events" in given:
         run["most_events"] = _parse_count(given["events"], "events", MOST_EVENTS)
-    return PacketFabric(network_of(kind, **settings, **cell), **run)
+    chosen = network_of(kind, **settings, **cell)
+    _check_used(chosen, settings)
+    return PacketFabric(chosen, **run)
+
+
+def _check_used(network: PacketNetwork, settings: dict[str, Any]) -> None:
+    """Check that the network uses each of the settings that a text gave.
+
+    Raises:
+        InputError: It does not use one, so that its value would mean nothing.
+    """
+    unused = unused_settings(network)
+    for name, value in settings.items():
+        if value and (mend := unused.get(name, "")):  # 0 turns some settings off
+            other = mend.partition("=")[0]
+            raise must_be("network", name, f"left out with {other}={getattr(network, other)}", value, f"only {mend} uses it")
 
 
 class EngineChoice(NamedTuple):

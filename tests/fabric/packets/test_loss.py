@@ -1,5 +1,6 @@
 """Ports that drop packets, what is sent again, and senders with rates or windows that heed losses."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -8,10 +9,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from emu.errors import InputError, RunError
+from emu.fabric.engine.packets.congestion import FLOW, Senders, acked_bytes, lost_bytes, restart_window
 from emu.fabric.engine.packets.packet_network import NETWORKS, network_of
 from emu.fabric.engine.packets.packet_run import run_packets
+from emu.fabric.engine.packets.rate_control import PACE, Pacing
+from emu.fabric.engine.packets.sender_arrays import control_of
 from emu.fabric.engine.packets.ways import path_ways
-from emu.fabric.packet_fabric import PacketFabric
+from emu.fabric.packet_fabric import PacketFabric, packet_fabric
 from tests.fabric.packets.packet_cases import PACKET_FS, RING, STAR, TREE, Sent, messages, rounds_of_ring
 
 MIB = 2**20
@@ -61,6 +65,20 @@ def test_the_report_says_what_is_sent_again(recovery: str, again: str) -> None:
     assert said == f"what finds a queue full is lost; {again} sent again, after 200 us at the latest; no congestion control"
 
 
+def unsourced(**settings) -> str:
+    """The line of the report that names the settings of RoCE without a source."""
+    return next(line for line in PacketFabric(network_of("roce", **settings)).assumptions if "no public source" in line)
+
+
+def test_the_report_names_settings_without_a_source_that_are_used_and_not_given() -> None:
+    assert "timeout" not in unsourced()
+    assert "mark" not in unsourced()
+    assert "timeout_fs" in unsourced(lossless="drop")
+    assert "pause" not in unsourced(lossless="drop")
+    assert "timeout" not in unsourced(lossless="drop", timeout_fs=10 * US)
+    assert "mark_from_bytes, mark_to_bytes" in unsourced(congestion="dcqcn")
+
+
 def test_without_losses_all_that_is_sent_again_is_nothing() -> None:
     graph = messages(STAR, [(0, 1, MIB), (2, 3, MIB)])
     plain = run_packets(graph, STAR, NETWORKS["roce"])
@@ -86,6 +104,50 @@ def test_who_goes_back_sends_more_again_than_what_was_lost() -> None:
     again = run.n_packet_hops / (2 * 7 * 256)
     assert again > 1
     assert run.timeline.end_fs.max() > run_packets(messages(STAR, INCAST), STAR, NETWORKS["roce"]).timeline.end_fs.max()
+
+
+def test_a_message_that_sends_the_same_packets_again_and_again_is_named_with_the_port_that_loses_them() -> None:
+    network = replace(LOSSY, queue_bytes=4160, recovery="go-back-n", route="in-turn", reorder_packets=4)
+    graph = messages(TREE, [(src, 5, 60_000) for src in range(5)])
+    with pytest.raises(RunError) as given_up:
+        run_packets(graph, TREE, network, seed=1, most_events=5_000_000)
+    line = str(given_up.value)
+    assert "the message of 58.59 KiB from NPU 2 to NPU 5 has sent the same packets 1000 times, and none of them came" in line
+    assert re.search(r"it lost the last one at switch \d+ to (NPU 5|switch \d+); take larger queues", line)
+
+
+@pytest.mark.parametrize("lossless", ["drop", "trim"])
+def test_a_queue_without_room_for_one_packet_is_refused_where_it_would_lose_all(lossless: str) -> None:
+    network = replace(LOSSY, lossless=lossless, queue_bytes=4159)
+    with pytest.raises(InputError, match="the room of a queue must be at least a packet or cell with its headers, 4160 B"):
+        run_packets(messages(STAR, INCAST), STAR, network)
+
+
+@pytest.mark.parametrize("control", ["cubic", "window"])
+def test_a_packet_that_is_lost_twice_is_sent_a_third_time_after_a_timeout_alone(control: str) -> None:
+    """Where seven windows overrun a queue, all senders but the luckiest lose what they send again, too."""
+    network = replace(LOSSY, queue_bytes=64 * 4160, congestion=control, window_bytes=32 * 4096)
+    for timeout_fs in (200 * US, 20_000 * US):
+        first, *others = sorted(
+            run_packets(messages(STAR, INCAST), STAR, replace(network, timeout_fs=timeout_fs)).timeline.end_fs
+        )
+        assert first < 50 * US
+        assert min(others) > timeout_fs
+
+
+def test_a_window_begins_again_with_one_packet_after_a_timeout_and_doubles_to_its_threshold() -> None:
+    flows, control = np.zeros(1, FLOW), control_of(messages(STAR, INCAST), STAR, replace(LOSSY, congestion="cubic"))
+    flows["window"], flows["largest"], flows["in_flight"] = 100 * 4096, 200 * 4096, 4096
+    senders = Senders(flows, control, Pacing(np.zeros(1, PACE), 1.0, 1))
+    restart_window(senders, 0)
+    lost_bytes(senders, 0, 4096, 0)
+    assert flows["window"][0] == 4096
+    for before in (1, 2, 4, 8, 16, 32, 64):
+        flows["in_flight"] = before * 4096
+        acked_bytes(senders, 0, before * 4096, 0, False, 0)
+        assert flows["window"][0] == 2 * before * 4096
+    acked_bytes(senders, 0, 4096, 0, False, 0)
+    assert flows["window"][0] == pytest.approx(128 * 4096 + 9 / 17 * 4096 / 128)
 
 
 def test_a_deadlock_is_found_although_senders_have_timers() -> None:
@@ -136,3 +198,31 @@ REFUSED = {
 def test_settings_of_losses_that_do_not_fit_are_refused(line: str) -> None:
     with pytest.raises(InputError, match=line):
         network_of("roce", **REFUSED[line])
+
+
+UNUSED = {
+    "roce:mark_from=1KiB": "mark_from_bytes must be left out with congestion=none, got 1024; only congestion=nscc, dctcp or",
+    "roce:window=64KiB": "window_bytes must be left out with congestion=none",
+    "roce:credit=64KiB": "credit_bytes must be left out with lossless=pause",
+    "infiniband:pause_above=64KiB": "pause_above_bytes must be left out with lossless=credits",
+    "infiniband:queue=64KiB": "queue_bytes must be left out with lossless=credits",
+    "roce:timeout=1ms": "timeout_fs must be left out with lossless=pause, got 1000000000000; only lossless=drop",
+    "roce:raise=1MB,congestion=window": "raise_bytes must be left out with congestion=window",
+    "roce:reorder_packets=8": "reorder_packets must be left out with route=hash",
+    "nvlink:packets_per_ack=2": "packets_per_ack must be left out with acks=none",
+    "roce:congestion=dctcp,mark_to_round_trips=2": "mark_to_round_trips must be left out with congestion=dctcp",
+}
+
+
+@pytest.mark.parametrize("network", UNUSED)
+def test_a_setting_that_its_network_does_not_use_is_refused(network: str) -> None:
+    with pytest.raises(InputError, match=re.escape(UNUSED[network])):
+        packet_fabric("packets", network)
+
+
+def test_a_timeout_shorter_than_a_round_trip_is_refused() -> None:
+    network = replace(LOSSY, timeout_fs=1)
+    with pytest.raises(
+        InputError, match=r"network: timeout must be at least the longest round trip without load, 2\.\d+ us, got"
+    ):
+        run_packets(messages(STAR, INCAST), STAR, network)

@@ -33,6 +33,7 @@ FLOW = np.dtype(
         ("to_ignore", "i8"),  # bytes that were in flight when it shrank to what arrived
         ("ignored", "i8"),
         ("largest", "f8"),  # window
+        ("threshold", "f8"),  # window up to which it grows by all that is acknowledged, after a timeout
     ],
     align=True,
 )
@@ -193,7 +194,8 @@ def acked_bytes(s: Senders, v: int, acked: int, trip: int, is_marked: bool, now:
         w.window = max(w.window, float(c.least))
     elif c.kind == CUBIC:
         w.ignored += acked
-        w.window = min(w.window + ADDED * acked * c.unit / w.window, w.largest)
+        more = float(acked) if w.window < w.threshold else ADDED * acked * c.unit / w.window
+        w.window = min(w.window + more, w.largest)
 
 
 @compiled
@@ -212,6 +214,15 @@ def lost_bytes(s: Senders, v: int, lost: int, now: int) -> None:
         w.window = max(w.window - lost, float(c.least))
     elif c.kind == CUBIC and w.ignored >= w.to_ignore:  # once for all that was on its way
         w.window = max(KEPT * w.window, float(c.least))
+        w.to_ignore, w.ignored = w.in_flight, 0
+
+
+@compiled
+def restart_window(s: Senders, v: int) -> None:
+    """Let the window of flow `v` begin again with one packet after a timeout, if the sender heeds losses by CUBIC."""
+    w, c = s.flows[v], s.control
+    if c.kind == CUBIC:
+        w.threshold, w.window = max(KEPT * w.window, 2.0 * c.least), float(c.least)
         w.to_ignore, w.ignored = w.in_flight, 0
 
 

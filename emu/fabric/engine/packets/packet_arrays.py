@@ -39,14 +39,14 @@ from emu.fabric.engine.packets.packet_layout import (
     PacketEngine,
     Rules,
 )
-from emu.fabric.engine.packets.packet_network import ONE_PATH, PacketNetwork
+from emu.fabric.engine.packets.packet_network import ONE_PATH, PacketNetwork, has_timers
 from emu.fabric.engine.packets.sender_arrays import control_of, largest_window, latencies, senders_of
 from emu.fabric.engine.packets.ways import Ways
 from emu.fabric.engine.solver.event_loop import successors
 from emu.fabric.engine.state_layout import TASK, align_records, columns
 from emu.fabric.graph import Graph, TaskError
 from emu.topology.topology import Topology
-from emu.units import MAX_TICKS, TICKS_PER_S
+from emu.units import MAX_TICKS, TICKS_PER_S, format_time, seconds
 
 _LOSSLESS = {"none": LOSSY, "pause": PAUSES, "credits": CREDITS, "trim": LOSSY, "drop": LOSSY}
 _CHOICE = {"hash": HASH, "in-turn": IN_TURN, "random": RANDOM, "adaptive": ADAPTIVE, "least-loaded": LEAST}
@@ -86,7 +86,7 @@ def _loss_rules(network: PacketNetwork) -> dict[str, int]:
         "lossless": _LOSSLESS[network.lossless],
         "trims": int(network.lossless == "trim"),
         "drops": int(network.lossless == "drop"),
-        "has_timers": int(_has_timers(network)),
+        "has_timers": int(has_timers(network)),
         "goes_back": int(network.recovery == "go-back-n"),
         "timeout": network.timeout_fs,
         "reorder": network.reorder_packets,
@@ -95,26 +95,23 @@ def _loss_rules(network: PacketNetwork) -> dict[str, int]:
     }
 
 
-def _has_timers(network: PacketNetwork) -> bool:
-    """Return whether packets may be lost, so that senders must send again after a time."""
-    return network.lossless == "drop" or network.recovery == "go-back-n"
-
-
 def _sleepers(graph: Graph, network: PacketNetwork) -> int:
     """Return the number of senders that may have an event that wakes them, at most."""
-    return graph.n_tasks * ((network.congestion == "dcqcn") + _has_timers(network))
+    return graph.n_tasks * ((network.congestion == "dcqcn") + has_timers(network))
 
 
 def lay_out(graph: Graph, topology: Topology, network: PacketNetwork, seed: int, ways: Ways) -> PacketEngine:
     """Return the arrays of a run before its first event.
 
     Raises:
-        InputError: Packets are trimmed, and a queue has no room for one; or a message takes less than its links do.
+        InputError: Packets are trimmed or dropped, and a queue has no room for one; a timeout is too short; or a message takes
+            less than its links do.
     """
     control = control_of(graph, topology, network)
     rules = _rules(graph, network, ways.n_lanes, control.period * control.bytes_per_fs)
     if len(graph.hop_link):
-        _check_trimming(rules)
+        _check_room_of_queues(rules)
+        _check_timeout(rules, control.period)
     return PacketEngine(
         packets=_packets(_ROOM, 0, NONE),
         ports=_ports(graph, topology),
@@ -137,15 +134,27 @@ def lay_out(graph: Graph, topology: Topology, network: PacketNetwork, seed: int,
     )
 
 
-def _check_trimming(rules: Rules) -> None:
-    """Check that a packet or cell fits into an empty queue, if the network trims packets that do not fit.
+def _check_room_of_queues(rules: Rules) -> None:
+    """Check that a packet or cell fits into an empty queue, if the network trims or drops packets that do not fit.
 
     Raises:
-        InputError: It does not fit, so that it would be trimmed and sent again forever.
+        InputError: It does not fit, so that it would be lost and sent again forever.
     """
-    if rules.trims and rules.queue < rules.wire:
-        what = f"at least a packet or cell with its headers, {rules.wire} B, where packets are trimmed"
+    if (rules.trims or rules.drops) and rules.queue < rules.wire:
+        lost = "trimmed" if rules.trims else "dropped"
+        what = f"at least a packet or cell with its headers, {rules.wire} B, where packets are {lost}"
         raise must_be("network", "the room of a queue", what, f"{rules.queue} B", "take a larger queue or a smaller cell")
+
+
+def _check_timeout(rules: Rules, round_trip: int) -> None:
+    """Check that a sender waits for as long as an answer takes, if it waits at all.
+
+    Raises:
+        InputError: It does not, so that it would take packets for lost that are on their way.
+    """
+    if rules.has_timers and rules.timeout < round_trip:
+        what = f"at least the longest round trip without load, {format_time(seconds(round_trip))}"
+        raise must_be("network", "timeout", what, format_time(seconds(rules.timeout)))
 
 
 def _successors(graph: Graph) -> dict[str, Any]:
@@ -269,6 +278,7 @@ def _tasks(graph: Graph, ways: Ways, *, has_acks: bool) -> NDArray[np.void]:
     """Return [V] the records of the tasks, none of which has started."""
     tasks = align_records(graph.n_tasks, SENT_TASK)
     tasks["start"], tasks["waits"], tasks["next"] = graph.ready_fs, np.diff(graph.pred_start), NONE
+    tasks["lost_at"] = NONE
     tasks["first_state"], tasks["back_state"] = ways.first_state, ways.back_state if has_acks else NONE
     for name in ("to_send", "to_leave", "to_come"):
         tasks[name] = graph.size_bytes

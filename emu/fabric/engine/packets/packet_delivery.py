@@ -1,12 +1,13 @@
 """The work of hosts: packets at their destination, acknowledgements, marks and losses, and what senders do about them."""
 
 from emu.compiled.function import compiled
-from emu.fabric.engine.packets.congestion import DCQCN, acked_bytes, has_windows, lost_bytes, may_send
+from emu.fabric.engine.packets.congestion import DCQCN, acked_bytes, has_windows, lost_bytes, may_send, restart_window
 from emu.fabric.engine.packets.event_wheel import add_event, free_packet, horizon, kick, take_packet
 from emu.fabric.engine.packets.packet_layout import (
     ACK,
     CREDITS,
     DATA,
+    GIVEN_UP,
     HASH,
     LEAST,
     MARKED,
@@ -20,6 +21,7 @@ from emu.fabric.engine.packets.packet_layout import (
     NOW,
     OVER,
     TIMER,
+    TOO_LATE,
     TRIMMED,
     PacketEngine,
 )
@@ -28,6 +30,7 @@ from emu.fabric.engine.packets.packet_routing import route
 from emu.fabric.engine.packets.packet_tasks import add_load, arrive, join_rings
 from emu.fabric.engine.packets.rate_control import cut_rate, is_notice_due
 
+MOST_ROUNDS = 1000  # of a message that sends the same packets again; a queue pair of InfiniBand gives up after 7 timeouts
 OLD, EARLY, NEXT, BEYOND = range(4)  # places of a packet at its receiver: there already, before its turn, in turn, too early
 
 
@@ -112,6 +115,7 @@ def is_all_there(e: PacketEngine, v: int) -> bool:
 def receive(e: PacketEngine, v: int, payload: int, in_order: bool, flags: int, sent: int) -> None:
     """Count the payload of a packet at its destination, and send an acknowledgement if one is due."""
     t = e.tasks[v]
+    t.n_rounds = 0
     t.n_unanswered += 1
     t.unanswered += payload
     arrive(e, v, payload, e.scalars[NOW])
@@ -123,11 +127,20 @@ def receive(e: PacketEngine, v: int, payload: int, in_order: bool, flags: int, s
 
 
 @compiled
+def count_round(e: PacketEngine, v: int) -> None:
+    """Count that a message sends the same packets again, and stop the run if it has done so too often."""
+    e.tasks[v].n_rounds += 1
+    if e.tasks[v].n_rounds > MOST_ROUNDS:
+        e.scalars[TOO_LATE], e.scalars[GIVEN_UP] = v, 1
+
+
+@compiled
 def go_back(e: PacketEngine, v: int, number: int) -> None:
     """Let the sender of a message send again all packets from `number` on."""
     t = e.tasks[v]
     if t.how_far == OVER:
         return
+    count_round(e, v)
     e.scalars[N_RESENT] += max(0, t.n_sent - number)
     t.n_sent, t.to_send, t.heard = number, e.graph.size[v] - number * e.rules.payload, e.scalars[NOW]
     if has_windows(e.senders):
@@ -140,7 +153,10 @@ def be_told(e: PacketEngine, v: int, kind: int, n_bytes: int, flags: int, sent: 
     """Process an acknowledgement or a loss notice at the sender, which sends lost bytes again."""
     now = e.scalars[NOW]
     if kind == NACK:
-        e.tasks[v].to_send += n_bytes
+        t = e.tasks[v]
+        t.to_send += n_bytes
+        if e.rules.drops:
+            t.again_until = max(t.again_until, t.n_sent) + (n_bytes + e.rules.payload - 1) // e.rules.payload
         if e.rules.choice == LEAST:
             add_load(e, v, n_bytes)
     if not has_windows(e.senders):
@@ -179,7 +195,7 @@ def take_payload(e: PacketEngine, v: int, payload: int, number: int, flags: int,
     if e.rules.goes_back:
         take_in_order(e, v, payload, number, flags, sent)
         return
-    if t.lost > 0 and number > t.lost_number:
+    if t.lost > 0 and number > t.lost_number and t.is_stuck == 0:
         answer(e, v, NACK, t.lost, 0, sent)
         t.lost = 0
     is_any = e.rules.trims != 0 or e.rules.drops != 0
@@ -198,10 +214,13 @@ def time_out(e: PacketEngine, v: int, now: int) -> None:
     if now - t.heard >= e.rules.timeout:
         if t.hops == e.scalars[N_HOPS]:
             return
-        lost, t.lost, t.heard, t.hops = t.lost, 0, now, e.scalars[N_HOPS]
+        lost, t.lost, t.is_stuck, t.heard, t.hops = t.lost, 0, 0, now, e.scalars[N_HOPS]
         if e.rules.goes_back:
             go_back(e, v, t.n_come)
         elif lost > 0:
+            count_round(e, v)
+            if has_windows(e.senders):
+                restart_window(e.senders, v)
             be_told(e, v, NACK, lost, 0, now)
     add_event(e, min(t.heard + e.rules.timeout, now + horizon(e)), TIMER, v)
 

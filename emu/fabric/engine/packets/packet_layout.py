@@ -16,7 +16,8 @@ from emu.fabric.engine.packets.ways import Ways
 from emu.fabric.engine.state_layout import Columns
 
 NONE = -1
-MARKED, ASKS = 1, 2  # flags of packets: a queue was long; the sender can send no more before an acknowledgement
+# Flags of packets: a queue was long; the sender can send no more before an acknowledgement; it was sent before, and lost.
+MARKED, ASKS, AGAIN = 1, 2, 4
 DATA, ACK, TRIMMED, NACK, NOTICE = range(5)  # kinds of packets; of one that is trimmed only the header is left
 SENT, CAME, PAUSE, RESUME, CREDIT, PASS = range(6)  # kinds of events: a link, a link, a frame, a queue, a credit, a packet
 WAKE, TIMER = 6, 7  # further kinds: a task whose next packet is due; a task that may have waited too long
@@ -39,8 +40,9 @@ NOW, EVENTS, STARTS, FREE, N_FREE, KICKS, FREE_EVENT, SEED, TOO_LATE, N_DONE = r
     N_FREE_EVENTS,
     SHIFT,
     N_RESENT,
+    GIVEN_UP,  # whether the task in TOO_LATE has sent the same packets too often
     N_SCALARS,
-) = range(10, 24)
+) = range(10, 25)
 KINDS = 8
 
 PACKET = np.dtype(
@@ -56,7 +58,7 @@ PACKET = np.dtype(
         ("bytes", "i4"),  # with headers
         ("number", "i4"),  # in its message
         ("kind", "i2"),
-        ("flags", "i2"),  # MARKED, ASKS
+        ("flags", "i2"),  # MARKED, ASKS, AGAIN
     ],
     align=True,
 )
@@ -108,15 +110,19 @@ SENT_TASK = np.dtype(  # of two cache lines the first is what each packet reads 
         ("n_come", "i4"),  # packets that came, up to the first that is missing
         ("first_state", "i4"),  # NONE: it crosses no link
         ("back_state", "i4"),  # of its acknowledgements; NONE: it has none
-        ("how_far", "i4"),
-        ("waits", "i8"),  # predecessors that are not over
+        ("how_far", "i2"),
+        ("is_nacked", "i2"),  # whether the receiver has asked for all from the next packet on
+        ("waits", "i4"),  # predecessors that are not over
+        ("n_rounds", "i2"),  # times that packets were sent again since one came
+        ("is_stuck", "i2"),  # whether a packet was lost again after it was sent again: only a timeout tells its sender
         ("start", "i8"),
         ("left", "i8"),
         ("end", "i8"),
-        ("next", "i8"),  # with the same start, or in the queue of releases
+        ("next", "i4"),  # with the same start, or in the queue of releases
+        ("lost_at", "i4"),  # the queue that lost its last lost packet
         ("lost", "i8"),  # bytes that were dropped and that the sender does not know of
         ("lost_number", "i4"),  # the number of the last packet of these
-        ("is_nacked", "i4"),  # whether the receiver has asked for all from the next packet on
+        ("again_until", "i4"),  # the number of the first packet that is not sent again
         ("heard", "i8"),  # when it last sent a packet, or one came in order
         ("hops", "i8"),  # packet hops of all messages when its sender last waited too long
     ],

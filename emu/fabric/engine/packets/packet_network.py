@@ -18,6 +18,7 @@ Acks = Literal["none", "in-order", "any"]
 Recovery = Literal["selective", "go-back-n"]
 HostQueue = Literal["turns", "fifo"]
 MOST_BYTES, MOST_LANES = 2**31 - 1, 64  # of a packet or cell; of a link
+_MARKS = ("mark_from_bytes", "mark_to_bytes", "mark_from_round_trips", "mark_to_round_trips")
 Congestion = Literal["none", "nscc", "dctcp", "window", "dcqcn", "cubic"]
 
 
@@ -144,6 +145,39 @@ def needs_answers(network: PacketNetwork) -> bool:
     return network.congestion != "none" or network.lossless in ("trim", "drop") or network.recovery == "go-back-n"
 
 
+def has_timers(network: PacketNetwork) -> bool:
+    """Return whether packets may be lost, so that senders must send again after a time."""
+    return network.lossless == "drop" or network.recovery == "go-back-n"
+
+
+def unused_settings(network: PacketNetwork) -> dict[str, str]:
+    """Return the settings that the network does not use, and for each the other setting that would use it."""
+    has_queues = network.lossless in ("pause", "trim", "drop")
+    is_marked = network.congestion in ("nscc", "dctcp", "dcqcn")
+    has_window = network.congestion in ("nscc", "dctcp", "window", "cubic")
+    marks = "congestion=nscc, dctcp or dcqcn"
+    rows = (
+        (network.lossless == "pause", "lossless=pause", ("pause_above_bytes", "resume_below_bytes")),
+        (network.lossless == "credits", "lossless=credits", ("credit_bytes",)),
+        (has_queues, "lossless=pause, trim or drop", ("queue_bytes", "queue_round_trips")),
+        (is_marked, marks, _MARKS),
+        (is_marked and not network.mark_to_bytes, f"{marks}, and mark_to=0B", _MARKS[2:]),
+        (has_window, "congestion=nscc, dctcp, window or cubic", ("window_bytes", "window_round_trips")),
+        (network.congestion == "dcqcn", "congestion=dcqcn", ("raise_bytes",)),
+        (has_timers(network), "lossless=drop or recovery=go-back-n", ("timeout_fs",)),
+        (network.route not in ONE_PATH, "route=in-turn, random or adaptive", ("reorder_packets",)),
+        (network.route == "adaptive", "route=adaptive", ("adaptive_steps_bytes",)),
+        (network.acks != "none", "acks=in-order or any", ("ack_bytes", "packets_per_ack")),
+    )
+    return {name: mend for is_used, mend, names in rows if not is_used for name in names}
+
+
+def unsourced_settings(network: PacketNetwork) -> tuple[str, ...]:
+    """Return the settings without a public source that the network uses and that nobody has given, by name."""
+    unused = unused_settings(network)
+    return tuple(name for name in network.assumed if name not in unused)
+
+
 def _check_recovery(network: PacketNetwork) -> None:
     """Check that what is sent again, and how hosts queue, fit congestion control and routes."""
     if network.recovery == "go-back-n" and network.congestion in ("nscc", "dctcp", "cubic"):
@@ -175,10 +209,20 @@ _ROCE = PacketNetwork(
         "headers and acknowledgements of 64 B, one a packet in order; steps of adaptive routes: htsim_roce, "
         "ultraethernet/uet-htsim, commit 40ccb05 (rocepacket.h, roce.cpp, queue.cpp)",
         "pause: IEEE 802.1Qbb",
-        "DCQCN: Zhu et al., SIGCOMM 2015; marks above 40 packets: htsim.s runs; timeout: 4.096 us * 2**14, the formula of "
-        "InfiniBand Architecture Specification, volume 1, with the exponent that ibverbs programs commonly take",
+        "DCQCN: Zhu et al., SIGCOMM 2015; its raises after 10 MB: htsim_roce (dcqcn.cpp)",
+        "timeout: 4.096 us * 2**n, InfiniBand Architecture Specification, volume 1; n = 14 is that of one example, "
+        "linux-rdma/rdma-core, libibverbs/examples/rc_pingpong.c; others differ (NCCL 2.19.1, src/transport/net_ib.cc: 18)",
     ),
-    assumed=("pause_above_bytes", "resume_below_bytes", "queue_bytes", "switch_fs", "forwarding"),
+    assumed=(
+        "pause_above_bytes",
+        "resume_below_bytes",
+        "queue_bytes",
+        "switch_fs",
+        "forwarding",
+        "mark_from_bytes",
+        "mark_to_bytes",
+        "timeout_fs",
+    ),
 )
 _INFINIBAND = PacketNetwork(
     kind="infiniband",
@@ -196,7 +240,7 @@ _INFINIBAND = PacketNetwork(
         "each virtual lane: InfiniBand Architecture Specification, volume 1",
         "switch: below 130 ns port to port, NVIDIA Quantum QM8700 data sheet",
     ),
-    assumed=("credit_bytes", "adaptive_steps_bytes", "packets_per_ack"),
+    assumed=("credit_bytes", "adaptive_steps_bytes", "packets_per_ack", "timeout_fs"),
 )
 _NVLINK = PacketNetwork(
     kind="nvlink",
@@ -211,7 +255,7 @@ _NVLINK = PacketNetwork(
         "Pascal GPU and NVLink Interconnect, IEEE Micro 37(2), 2017",
         "25 GB/s each way in an NVLink of the second to the fourth generation: NVIDIA H100 Tensor Core GPU Architecture, 2022",
     ),
-    assumed=("credit_bytes", "switch_fs"),
+    assumed=("credit_bytes", "switch_fs", "timeout_fs"),
 )
 _UB = PacketNetwork(
     kind="ub",
@@ -221,7 +265,7 @@ _UB = PacketNetwork(
     lossless="credits",
     credit_bytes=64 * 4160,
     sources=("credits a link and virtual lane: arXiv:2503.20377 (UB); UB Base Specification 2.0",),
-    assumed=("payload_bytes", "header_bytes", "credit_bytes", "switch_fs", "acks"),
+    assumed=("payload_bytes", "header_bytes", "credit_bytes", "switch_fs", "acks", "timeout_fs"),
 )
 _ULTRA_ETHERNET = PacketNetwork(
     kind="ultra-ethernet",
@@ -241,7 +285,7 @@ _ULTRA_ETHERNET = PacketNetwork(
         "sizes, queues of a round trip, marks from 0.2 to 0.8 of it, windows of 1.5, an acknowledgement for 16 KiB: htsim_uec, "
         "ultraethernet/uet-htsim, commit 40ccb05 (uec.cpp, main_uec.cpp, compositequeue.cpp)",
     ),
-    assumed=("switch_fs", "forwarding"),
+    assumed=("switch_fs", "forwarding", "timeout_fs"),
 )
 _TCP = PacketNetwork(
     kind="tcp",
@@ -260,7 +304,15 @@ _TCP = PacketNetwork(
         "an acknowledgement for each second segment: RFC 5681",
         "DCTCP: RFC 8257; a window that shrinks by a third of the marked bytes: htsim_uec with dctcp, commit 40ccb05",
     ),
-    assumed=("queue_round_trips", "mark_from_round_trips", "mark_to_round_trips", "lossless", "switch_fs", "forwarding"),
+    assumed=(
+        "queue_round_trips",
+        "mark_from_round_trips",
+        "mark_to_round_trips",
+        "lossless",
+        "switch_fs",
+        "forwarding",
+        "timeout_fs",
+    ),
 )
 ASSUMED_NETWORK = "roce"  # where no kind is named
 NETWORKS = {network.kind: network for network in (_ROCE, _ULTRA_ETHERNET, _INFINIBAND, _NVLINK, _UB, _TCP)}
@@ -281,4 +333,5 @@ def network_of(kind: str, **settings: Any) -> PacketNetwork:
     if "queue_bytes" in settings and settings.setdefault("queue_round_trips", 0.0):
         what = "left out, or 0, where queue is given"
         raise must_be("network", "queue_round_trips", what, f"{settings['queue_round_trips']:g}")
-    return replace(NETWORKS[kind], **settings)
+    assumed = tuple(name for name in NETWORKS[kind].assumed if name not in settings)
+    return replace(NETWORKS[kind], **settings, assumed=assumed)

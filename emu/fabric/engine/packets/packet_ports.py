@@ -6,6 +6,7 @@ from emu.compiled.function import compiled
 from emu.fabric.engine.packets.congestion import DCQCN, has_windows, may_send
 from emu.fabric.engine.packets.event_wheel import add_event, draw_number, free_packet, horizon, take_packet
 from emu.fabric.engine.packets.packet_layout import (
+    AGAIN,
     ASKS,
     CAME,
     CREDIT,
@@ -44,10 +45,11 @@ def make_packet(e: PacketEngine, entry: int, q: int, now: int) -> int:
     if step < 0:
         k.state = e.ways.next_state[e.ways.following[t.first_state] + entry - e.entry_start[v]]
     t.to_send -= k.payload
+    k.flags = AGAIN if t.n_sent < t.again_until else 0
     t.n_sent += 1
     if has_windows(e.senders):
         e.senders.flows[v].in_flight += k.payload
-        k.flags = 0 if may_send(e.senders, v, e.rules.payload) else ASKS
+        k.flags |= 0 if may_send(e.senders, v, e.rules.payload) else ASKS
     elif e.senders.control.kind == DCQCN:
         pace_packet(e.senders.pacing, v, k.bytes, now)
     t.heard = now
@@ -70,13 +72,20 @@ def is_due(e: PacketEngine, v: int, now: int) -> bool:
 
 
 @compiled
+def has_packet(e: PacketEngine, v: int) -> bool:
+    """Return whether a message has a packet that its window lets it send."""
+    t = e.tasks[v]
+    return bool(t.to_send > 0 and t.is_stuck == 0 and may_send(e.senders, v, min(t.to_send, e.rules.payload)))
+
+
+@compiled
 def draw(e: PacketEngine, q: int, now: int) -> int:
     """Return a new packet of the messages that start at queue `q`, in round-robin order; NONE if none may send."""
     k = e.queues[q]
     while k.circle >= 0:
         entry = e.entry_next[k.circle]
         v = e.entry_task[entry]
-        if e.tasks[v].to_send > 0 and may_send(e.senders, v, min(e.tasks[v].to_send, e.rules.payload)) and is_due(e, v, now):
+        if has_packet(e, v) and is_due(e, v, now):
             k.circle = entry
             return make_packet(e, entry, q, now)
         if entry == k.circle:
@@ -199,11 +208,13 @@ def enqueue_own(e: PacketEngine, q: int, p: int) -> None:
 
 
 @compiled
-def drop(e: PacketEngine, p: int) -> None:
-    """Lose a packet that finds a queue full; its message keeps the count of what was lost."""
+def drop(e: PacketEngine, q: int, p: int) -> None:
+    """Lose a packet that finds queue `q` full; its message keeps the count of what was lost."""
     k = e.packets[p]
     t = e.tasks[k.task]
-    t.lost, t.lost_number = t.lost + k.payload, max(t.lost_number, k.number)
+    t.lost, t.lost_number, t.lost_at = t.lost + k.payload, max(t.lost_number, k.number), q
+    if k.flags & AGAIN:
+        t.is_stuck = 1
     if k.ingress >= 0:
         e.queues[k.ingress].held -= k.bytes
     e.scalars[N_TRIMMED] += 1
@@ -216,7 +227,7 @@ def enqueue(e: PacketEngine, q: int, p: int) -> None:
     k, packet = e.queues[q], e.packets[p]
     if packet.kind == DATA and k.bytes + packet.bytes > e.rules.queue:
         if e.rules.drops:
-            drop(e, p)
+            drop(e, q, p)
             return
         if e.rules.trims:
             packet.kind, packet.bytes = TRIMMED, e.rules.ack

@@ -15,6 +15,7 @@ from emu.errors import InputError, RunError, must_be
 from emu.fabric.engine.graph_check import check_graph, order_tasks
 from emu.fabric.engine.packets.packet_arrays import LOGGED_PAUSES, grow, lay_out
 from emu.fabric.engine.packets.packet_layout import (
+    GIVEN_UP,
     N_BEYOND,
     N_DISORDERED,
     N_DONE,
@@ -34,7 +35,7 @@ from emu.fabric.engine.packets.packet_layout import (
 from emu.fabric.engine.packets.packet_loop import DONE, FULL, advance_packets, end_samples
 from emu.fabric.engine.packets.packet_network import PacketNetwork
 from emu.fabric.engine.packets.packet_tasks import begin_tasks
-from emu.fabric.engine.packets.stall import describe_stall
+from emu.fabric.engine.packets.stall import describe_losses, describe_stall
 from emu.fabric.engine.packets.ways import Ways, routed_ways, shortest_ways
 from emu.fabric.graph import Graph, TaskError, Timeline
 from emu.topology.topology import Topology
@@ -99,7 +100,7 @@ def run_packets(
 
     Raises:
         InputError: The graph is invalid, or it does not fit the topology or the network.
-        RunError: Packets wait for one another in a circle, or the budget is spent.
+        RunError: Packets wait for one another in a circle, one is lost again and again, or the budget is spent.
     """
     check_graph(graph)
     order_tasks(graph)
@@ -110,6 +111,8 @@ def run_packets(
     engine = _run(engine, most_events, forecast_events(graph, network))
     end_samples(engine)
     late = int(engine.scalars[TOO_LATE])
+    if engine.scalars[GIVEN_UP]:
+        raise RunError(describe_losses(engine, graph, topology, late))
     if late >= 0:
         raise TaskError("graph", "{} ends beyond 9223 s, the end of the clock (2**63 ticks of 1 fs)", late)
     if engine.scalars[N_DONE] < graph.n_tasks:

@@ -1,7 +1,6 @@
 """The life of a task in the packet engine: it waits, starts, leaves and ends, and its end starts its successors."""
 
 from emu.compiled.function import compiled
-from emu.fabric.engine.packets.congestion import may_send
 from emu.fabric.engine.packets.event_wheel import add_event, horizon, kick
 from emu.fabric.engine.packets.packet_layout import (
     LEAST,
@@ -17,7 +16,7 @@ from emu.fabric.engine.packets.packet_layout import (
     WAITING,
     PacketEngine,
 )
-from emu.fabric.engine.packets.packet_ports import enqueue, make_packet
+from emu.fabric.engine.packets.packet_ports import enqueue, has_packet, make_packet
 from emu.fabric.engine.solver.opening import push, replace_first
 from emu.fabric.engine.state_layout import NEVER
 
@@ -115,8 +114,8 @@ def arrive(e: PacketEngine, v: int, payload: int, now: int) -> None:
 @compiled
 def queue_all(e: PacketEngine, v: int) -> None:
     """Put all packets of a message that its window allows into the queue of its host."""
-    t, q = e.tasks[v], e.ways.step[e.tasks[v].first_state] >> 1
-    while t.to_send > 0 and may_send(e.senders, v, min(t.to_send, e.rules.payload)):
+    q = e.ways.step[e.tasks[v].first_state] >> 1
+    while has_packet(e, v):
         p = make_packet(e, e.entry_start[v], q, e.scalars[NOW])
         e.queues[q].bytes -= e.packets[p].bytes  # until it is in the queue
         enqueue(e, q, p)

@@ -3,9 +3,11 @@
 import numpy as np
 
 from emu.arrays import I64
+from emu.fabric.engine.packets.packet_delivery import MOST_ROUNDS
 from emu.fabric.engine.packets.packet_layout import HASH, N_DONE, NOW, PacketEngine
+from emu.fabric.graph import Graph
 from emu.topology.topology import Topology
-from emu.units import format_time, seconds
+from emu.units import format_size, format_time, seconds
 
 _SHOWN = 8
 
@@ -21,6 +23,20 @@ def describe_stall(engine: PacketEngine, topology: Topology) -> str:
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     mend = _mend(engine.rules.choice)
     return f"{when}: these ports wait for one another in a circle: {', then '.join(names[:_SHOWN])}{more}; {mend}"
+
+
+def describe_losses(engine: PacketEngine, graph: Graph, topology: Topology, task: int) -> str:
+    """Return a sentence that says which message loses its packets again and again, and where it lost the last one."""
+    own, links = graph.hop_link[graph.hop_start[task] : graph.hop_start[task + 1]], topology.links
+    src, dst = topology.node_name(int(links.src[own[0]])), topology.node_name(int(links.dst[own[-1]]))
+    message = f"the message of {format_size(int(graph.size_bytes[task]))} from {src} to {dst}"
+    when = format_time(seconds(int(engine.scalars[NOW])))
+    lost_at = int(engine.tasks["lost_at"][task])
+    where = f"; it lost the last one at {port_name(lost_at, engine, topology)}" if lost_at >= 0 else ""
+    return (
+        f"packets: after {when} {message} has sent the same packets {MOST_ROUNDS} times, and none of them came{where}; "
+        "take larger queues, recovery=selective or congestion control"
+    )
 
 
 def _mend(choice: int) -> str:
