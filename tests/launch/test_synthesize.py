@@ -26,7 +26,7 @@ UNEVEN = "a,b,bandwidth,latency\n0,1,100GB/s,500ns\n1,2,50GB/s,500ns\n2,0,50GB/s
 
 
 @pytest.fixture(autouse=True)
-def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, as_before: None) -> None:
     monkeypatch.chdir(tmp_path)
 
 
