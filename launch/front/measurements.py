@@ -157,6 +157,8 @@ def bench(
         raise must_be("bench", "--algorithm", "auto or a name where --cluster is given", name, "`all` moves no data")
     if name != EVERY and workers == "ray":
         raise must_be("bench", "--algorithm", "all where --workers is given", name, "one algorithm is not divided")
+    if not timing_only:
+        where.check_algorithms([name])
     request = BenchRequest(
         operation,
         AUTO if name == EVERY else name,  # `compare` names one algorithm after another

@@ -19,6 +19,7 @@ from emu.study.choice.site import Requirement, Site
 from emu.study.choice.synthesis_choice import made_algorithm
 from emu.study.synthesize import SynthesisRequest, TimeUpError
 from emu.topology.catalogue import build_topology
+from launch.clusters import ClusterOptions
 
 LINK = "bandwidth=50GB/s,latency=500ns"
 TORUS = f"torus:dims=4x4,{LINK}"
@@ -200,6 +201,25 @@ def test_what_no_schedule_is_made_for_is_told_in_one_line(emu):
         done = emu(*words)
         assert (done.code, done.out) == (2, "")
         assert done.err.splitlines()[-1].startswith(f"emu: {said}")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("train", *STEP, "--plan", "dp=4", "--algorithm", "synthesized"),
+        ("train", *STEP, "--plan", "dp=4", "--algorithm", "dp.all_reduce=synthesized"),
+        ("run", "--ranks", "4", "--topology", "ub-mesh:board", "--algorithm", "all_reduce=synthesized", "own.py"),
+        ("bench", "all_reduce", "--topology", "ub-mesh:board", "--algorithm", "synthesized"),
+    ],
+)
+def test_a_ray_is_not_started_for_what_its_processes_do_not_find(emu, monkeypatch, words):
+    monkeypatch.setattr(ClusterOptions, "open_cluster", lambda *_, **__: pytest.fail("a cluster was opened"))
+    Path("own.py").write_text("import torch.distributed as dist\n")
+    done = emu(words[0], "--cluster", "ray", *words[1:])
+    assert (done.code, done.out) == (2, "")
+    assert done.err.splitlines()[-1].startswith("emu: ray: --algorithm must be one that every process finds, got 'synthesized'; ")
+    if words[0] == "bench":
+        assert emu(*words, "--cluster", "ray", "--timing-only", "--size", "1MiB").code == 0
 
 
 def test_a_run_moves_its_data_by_made_schedules_and_its_trace_is_replayed_by_them(emu):
