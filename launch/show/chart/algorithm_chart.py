@@ -21,20 +21,22 @@ from launch.show.text.collective_table import MOST_RANKS, messages_of
 from launch.show.text.table import span_text
 
 _COPY, _ADD = "#0072b2", "#d95f02"
+_MOST_ROUNDS = 48  # beyond these, names of rounds overlap
 
 
 def round_figure(schedule: Schedule, title: str, only: int | None = None) -> Figure:
     """Return a picture of a schedule.
 
-    Up to 16 participants are drawn as arrows between rounds, more as a heat map of slots sent by each pair of ranks.
+    Up to 16 participants and 48 rounds are drawn as arrows between rounds, more as a heat map of slots sent by each pair of
+    ranks.
 
     Args:
         schedule: A schedule with all rows in memory.
         title: The text above the picture.
         only: The one round to draw; None draws all.
     """
-    arrows = schedule.n_participants <= MOST_RANKS
     rounds = {number: rows for number, rows in enumerate(schedule.rounds()) if only in (None, number)}
+    arrows = schedule.n_participants <= MOST_RANKS and len(rounds) <= _MOST_ROUNDS
     if arrows:
         figure, axes = new_page(min(28, max(6.5, 1.6 + 1.3 * len(rounds))), 1.8 + 0.42 * schedule.n_participants, title)
         _draw_arrows(figure, axes, schedule, rounds)
