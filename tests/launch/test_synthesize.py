@@ -191,6 +191,22 @@ def test_an_estimate_is_served_by_schedules_that_are_made_for_it(emu, word):
     assert made["total_comm_s"] < best["total_comm_s"] * 1.02
 
 
+def test_words_that_are_misspelt_or_have_dims_are_told_in_one_line(emu):
+    none = "algorithm: what serves all_reduce must be an algorithm, got"
+    near = "no all_reduce algorithm is called 'synthesised'; did you mean synthesized?"
+    for word, said in (
+        ("synthesised", near),
+        ("atuo", "no all_reduce algorithm is called 'atuo'; did you mean auto?"),
+        ("synthesized:2x2", f"{none} 'synthesized:2x2'; auto and synthesized are no algorithms; a choice takes them alone"),
+        ("synthesized@4", f"{none} 'synthesized'; auto and synthesized are no algorithms"),
+    ):
+        done = emu("bench", "all_reduce", "--topology", "ub-mesh:board", "--size", "1MiB", "--algorithm", word)
+        assert (done.code, done.out) == (2, "")
+        assert done.err.splitlines()[-1].startswith(f"emu: {said}")
+    done = emu(*WORDS, "dp.all_reduce=synthesised")
+    assert (done.code, done.err.splitlines()[-1]) == (2, f"emu: {near}")
+
+
 def test_what_no_schedule_is_made_for_is_told_in_one_line(emu):
     for words, said in (
         ((*WORDS, "gather=synthesized"), "--algorithm: a synthesised operation must be one of all_gather"),
