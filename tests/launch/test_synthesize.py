@@ -119,6 +119,30 @@ def test_a_time_that_leaves_nothing_is_refused_and_one_that_leaves_something_is_
     assert "cut short on hammingmesh:boards=1x1: best so far, of 1 schedules" in done.out
 
 
+def test_a_bound_that_takes_long_leaves_time_for_a_schedule(emu, monkeypatch):
+    """The bound is worked out after the first schedule, which is told even if no time is left then."""
+    seen, least, tried = [], synthesis._Search._least, synthesis._Search._try
+
+    def bound(self):
+        seen.append("bound")
+        self.limit_s = 1e-9
+        return least(self)
+
+    monkeypatch.setattr(synthesis._Search, "_least", bound)
+    monkeypatch.setattr(synthesis._Search, "_try", lambda *given: seen.append("schedule") or tried(*given))
+    for operation in ("all_to_all", "all_gather"):
+        seen.clear()
+        done = emu("synthesize", operation, "--topology", "hammingmesh:boards=1x1", "--size", "1MiB", "--time", "1000s")
+        assert seen[:2] == ["schedule", "bound"]
+        assert "best so far, of 1 schedules" in done.out
+
+
+def test_where_blocks_are_empty_no_share_of_a_bound_is_told(emu):
+    done = emu("synthesize", "all_to_all", "--topology", f"ring:n=5,{LINK}", "--size", "12B")
+    row = done.out.splitlines()[2]
+    assert row.split()[6:10] == ["us", "0.010", "-", "-"]
+
+
 def test_the_program_that_is_written_is_read_and_runs_as_long(emu):
     Path("uneven.csv").write_text(UNEVEN)
     (made,) = emu("synthesize", "all_gather", "--topology", "uneven.csv", "--size", "1MiB", "--xml", "own.xml", "--json").json

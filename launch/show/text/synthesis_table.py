@@ -44,7 +44,7 @@ _COLUMNS: tuple[Column[SynthesisRow], ...] = (
     Column("time", lambda row: format_time(row.time_s)),
     Column("busbw", lambda row: f"{row.busbw_Bps / 1e9:.3f}", "(GB/s)"),
     Column("of_bound", lambda row: _share(row.of_bound)),
-    Column("of_tree_bound", lambda row: _share(row.of_tree_bound)),
+    Column("of_tree_bound", lambda row: _share(row.of_tree_bound if row.tree_bound_s else None)),  # 0: blocks are empty
     Column("order", lambda row: row.order),
     Column("trees", lambda row: str(row.trees)),
     Column("pieces", lambda row: str(row.pieces)),
