@@ -191,7 +191,9 @@ class _Search:
         if self.best is None:
             raise self._error()
         time_s, schedule, variant = self.best
-        return SynthesisResult(schedule, self.op, self.site, self.item, time_s, *self._least(), variant, self.tried, self.is_over)
+        return SynthesisResult(
+            schedule, self.op, self.site, self.item, time_s, *self._least(), variant, self.tried, self.is_over
+        )
 
     def _least(self) -> tuple[float, str]:
         """Return the time of the best trees, or of an all_to_all on the best paths, and what gives it.
