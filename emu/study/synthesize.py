@@ -28,7 +28,7 @@ from emu.study.timing import CollectiveJob, time_collective
 from emu.synthesis.exchange.exchange_families import ExchangeFamilies
 from emu.synthesis.hops import hop_network
 from emu.synthesis.splitting import UnpairedError
-from emu.synthesis.variants import GRID, MATCHED, SYNTHESIS_OPERATIONS, Variant, VariantFamilies
+from emu.synthesis.variants import GRID, GRID_AXES, MATCHED, SYNTHESIS_OPERATIONS, Variant, VariantFamilies
 from emu.topology.topology import Topology
 from emu.units import format_time
 
@@ -258,7 +258,7 @@ class _Search:
                 return
             taken = self._try(schedule, variant)
             misses += not taken < last * _GAIN  # a schedule that cannot be timed is a miss, too
-            if misses >= (_PATIENCE if variant.how in (GRID, MATCHED) else 1) or self._is_near():
+            if misses >= (_PATIENCE if variant.how in (GRID, GRID_AXES, MATCHED) else 1) or self._is_near():
                 return
             last = min(last, taken)
 
