@@ -1,15 +1,15 @@
 """The options for where ranks run (threads, Ray actors, nowhere) and where jobs are done (processes or Ray tasks)."""
 
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from emu.cluster.pace.timeliness import Pace
-from emu.collective.algorithm import Choice
-from emu.errors import must_be
+from emu.collective.algorithm import SYNTHESIZED, Choice
+from emu.errors import InputError, must_be
 from emu.registry import unknown
 from emu.study.job_pool import THIS_PROCESS, JobPool
 from emu.trace.trace import Trace
@@ -54,6 +54,15 @@ class ClusterOptions:
         if self.ranks_per_actor is not None and self.ranks_per_actor < 1:
             raise must_be("run", "--ranks-per-actor", "1 or more", self.ranks_per_actor)
 
+    def check_algorithms(self, words: Iterable[str]) -> None:
+        """Check, before any process starts, that values of `--algorithm` name what all processes of the ranks find.
+
+        Raises:
+            InputError: A schedule is to be synthesised for ranks in processes of a Ray.
+        """
+        if self.cluster == "ray" and any(word.rpartition("=")[2] == SYNTHESIZED for word in words):
+            raise unshared_error()
+
     @contextmanager
     def open_cluster(self, brings: Path | None = None, pace: Pace | None = None) -> "Iterator[Cluster]":
         """Yield the cluster; its ranks end with the context.
@@ -90,6 +99,12 @@ class ClusterOptions:
         """
         with self.open_cluster(pace=pace) as ranks:
             return ranks.run_traced(n_ranks, choice, program)
+
+
+def unshared_error() -> InputError:
+    """Return the error for a synthesised schedule that other processes would have to know."""
+    mend = "take --cluster local, or write the schedule by `emu synthesize --xml` and --import it"
+    return must_be("ray", "--algorithm", "one that every process finds", SYNTHESIZED, mend)
 
 
 def job_pool(label: str, workers: str, ray_address: str | None, local: JobPool = THIS_PROCESS) -> JobPool:

@@ -1,5 +1,6 @@
 """The registry of algorithms, and the choice of an algorithm for each request."""
 
+import difflib
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -237,6 +238,15 @@ def algorithm(operation: str, name: str) -> Algorithm:
     if not re.fullmatch(r"[1-9]\d{0,3}", channels):
         raise must_be("algorithm", "channels after the @", "a number of 1 to 9999", channels, f"such as {filed}@4")
     return of_operation[filed].on_channels(int(channels))
+
+
+def _unknown_algorithm(operation: str, name: str, known: Iterable[str]) -> InputError:
+    """Return the error for a name of no algorithm; it tells which words of a choice may stand in place of one."""
+    words = AUTO, SYNTHESIZED
+    if name.partition(":")[0] in words:
+        mend = f"{' and '.join(words)} are no algorithms; a choice takes them alone, without dims or channels"
+        return must_be("algorithm", f"what serves {operation}", "an algorithm", name, mend)
+    return unknown(f"{operation} algorithm", name, [*known, *difflib.get_close_matches(name, words)])
 
 
 @cached(_schedule_cache(), key=of_edition, lock=Lock())

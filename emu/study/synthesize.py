@@ -28,7 +28,7 @@ from emu.study.timing import CollectiveJob, time_collective
 from emu.synthesis.exchange.exchange_families import ExchangeFamilies
 from emu.synthesis.hops import hop_network
 from emu.synthesis.splitting import UnpairedError
-from emu.synthesis.variants import GRID, MATCHED, SYNTHESIS_OPERATIONS, Variant, VariantFamilies
+from emu.synthesis.variants import GRID, GRID_AXES, MATCHED, SYNTHESIS_OPERATIONS, Variant, VariantFamilies
 from emu.topology.topology import Topology
 from emu.units import format_time
 
@@ -150,7 +150,7 @@ class _Search:
     work: int = 0  # flows and the like
     is_over: bool = False
     refused: str = "all have too many messages; take fewer ranks"  # why a schedule could not be timed
-    trees: tuple[float, str] = (0.0, "")
+    trees: tuple[float, str] | None = None  # what the best trees take, and what gives it; None: it is not known yet
 
     def tick(self) -> float | None:
         """Count a piece of work, and return the seconds that are left; None: any number.
@@ -182,7 +182,6 @@ class _Search:
             InputError: There is none yet when the time is over, or see `hop_network`.
         """
         families = self._families()
-        self.trees = self._least()
         try:
             self._climb_all(families)
         except WorkUpError:
@@ -192,16 +191,24 @@ class _Search:
         if self.best is None:
             raise self._error()
         time_s, schedule, variant = self.best
-        return SynthesisResult(schedule, self.op, self.site, self.item, time_s, *self.trees, variant, self.tried, self.is_over)
+        return SynthesisResult(
+            schedule, self.op, self.site, self.item, time_s, *self._least(), variant, self.tried, self.is_over
+        )
 
     def _least(self) -> tuple[float, str]:
-        """Return the time of the best trees, or of an all_to_all on the best paths, and what gives it."""
-        where = self.site.topology, self.op, self.site.npus
-        block_bytes = int(self.op.block_counts(self.elements).min()) * self.item
-        if self.op.name == ALL_PAIRS:
-            return limit_of(*where, helpers=False, effort=FULL_EFFORT).least_s(block_bytes)
-        optimum = tree_optimum(*where)
-        return optimum.least_s(block_bytes), optimum.by
+        """Return the time of the best trees, or of an all_to_all on the best paths, and what gives it.
+
+        It is worked out after the first schedule has been found, so that little time suffices for a schedule.
+        """
+        if self.trees is None:
+            where = self.site.topology, self.op, self.site.npus
+            block_bytes = int(self.op.block_counts(self.elements).min()) * self.item
+            if self.op.name == ALL_PAIRS:
+                self.trees = limit_of(*where, helpers=False, effort=FULL_EFFORT).least_s(block_bytes)
+            else:
+                optimum = tree_optimum(*where)
+                self.trees = optimum.least_s(block_bytes), optimum.by
+        return self.trees
 
     def _climb_all(self, families: VariantFamilies | ExchangeFamilies) -> None:
         """Try the families one after another, until one comes near the best trees; a family that fails is left out."""
@@ -239,7 +246,7 @@ class _Search:
 
     def _is_near(self) -> bool:
         """Return whether the best time is near the optimum of trees."""
-        return self.best is not None and self.trees[0] >= NEAR * self.best[0]
+        return self.best is not None and self._least()[0] >= NEAR * self.best[0]
 
     def _climb(self, family: Iterator[tuple[Variant, Callable[[], Schedule | None]]]) -> None:
         """Try the variants of a family, in the order of their units or pieces, until more do not help."""
@@ -251,7 +258,7 @@ class _Search:
                 return
             taken = self._try(schedule, variant)
             misses += not taken < last * _GAIN  # a schedule that cannot be timed is a miss, too
-            if misses >= (_PATIENCE if variant.how in (GRID, MATCHED) else 1) or self._is_near():
+            if misses >= (_PATIENCE if variant.how in (GRID, GRID_AXES, MATCHED) else 1) or self._is_near():
                 return
             last = min(last, taken)
 

@@ -12,6 +12,7 @@ import numpy as np
 from emu.arrays import F64, I64, Bool, column, ramps
 from emu.equivalence import occurrence_numbers
 from emu.errors import InputError, must_be
+from emu.synthesis.grid_links import GridLinks, grid_links
 from emu.topology.topology import CHANNELS, Router, Topology, cached_by_topology
 from emu.units import format_bandwidth
 
@@ -38,6 +39,7 @@ class HopNetwork:
     ends: tuple[I64, I64]  # ([L] node that a link leaves, [L] node that it enters)
     n_nodes: int  # of the topology
     router: Router  # of the topology
+    grid: GridLinks | None = None  # whose translations make the hops of the other ranks of those of rank 0; None: all are here
 
     @property
     def n_ranks(self) -> int:
@@ -109,9 +111,11 @@ def hop_network(topology: Topology, npus: tuple[int, ...]) -> HopNetwork:
         InputError: There are too many ranks, hops do not join each rank to each other, or a link is too slow.
     """
     place = np.array(npus, np.int64)
-    src, dst = _pairs(topology, place)
-    hops = _ways(topology, place, src, dst)
-    _check_joined(topology, hops)
+    grid = _grid_of_many(topology, place)
+    src, dst = _pairs(topology, place) if grid is None else _pairs_along_axes(grid, len(npus))
+    hops = replace(_ways(topology, place, src, dst), grid=grid)
+    if grid is None or not grid.reaches_all(hops.dst):
+        _check_joined(topology, hops)
     _check_rates(topology, hops)
     return _on_lanes(hops)
 
@@ -121,16 +125,35 @@ def _ends(topology: Topology) -> tuple[I64, I64]:
     return column(topology.links.src, np.int64), column(topology.links.dst, np.int64)
 
 
+def _has_switches(topology: Topology, npus: I64) -> bool:
+    """Return whether a link of a topology leads to or from a node that is none of the ranks' NPUs."""
+    return not bool(np.isin(np.concatenate(_ends(topology)), npus).all())
+
+
+def _grid_of_many(topology: Topology, npus: I64) -> GridLinks | None:
+    """Return the grid whose translations make all hops of those of rank 0, where all pairs are too many; else None."""
+    if len(npus) ** 2 <= _MOST_PAIRS or not np.array_equal(npus, np.arange(topology.n_npus)):
+        return None
+    return grid_links(topology) if _has_switches(topology, npus) else None
+
+
+def _pairs_along_axes(grid: GridLinks, n: int) -> tuple[I64, I64]:
+    """Return the pairs of rank 0 with the ranks along the axes of a grid."""
+    to = np.arange(1, n)
+    dst = to[grid.is_along_axis(to)]
+    return np.zeros(len(dst), np.int64), dst
+
+
 def _pairs(topology: Topology, npus: I64) -> tuple[I64, I64]:
     """Return the pairs of ranks between which a message may pass no third rank: all, or those that a link joins.
 
     Raises:
-        InputError: There are more than 2**18 pairs.
+        InputError: There are more than 2**18 pairs, which switches join.
     """
     rank = np.full(topology.n_nodes, -1)
     rank[npus] = np.arange(len(npus))
-    src, dst = (rank[ends] for ends in (topology.links.src, topology.links.dst))
-    if (src >= 0).all() and (dst >= 0).all():
+    src, dst = (rank[ends] for ends in _ends(topology))
+    if not _has_switches(topology, npus):
         joined = np.unique(src * len(npus) + dst)
         return joined // len(npus), joined % len(npus)
     if len(npus) ** 2 > _MOST_PAIRS:

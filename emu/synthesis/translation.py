@@ -8,13 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from emu.arrays import I64, column
+from emu.arrays import I64
 from emu.collective.schedule import Schedule, Sends, Translations
-from emu.equivalence import orbits
+from emu.synthesis.grid_links import GridLinks, grid_links
 from emu.synthesis.hops import HopNetwork
 from emu.synthesis.matching import MatchedHops, match
 from emu.synthesis.splitting import Tick
-from emu.topology.symmetry_search import LinkImages, switch_images
 from emu.topology.topology import Topology
 
 
@@ -22,17 +21,29 @@ from emu.topology.topology import Topology
 class GridHops:
     """The hops of rank 0 under the translations of a grid."""
 
-    dims: tuple[int, ...]
+    links: GridLinks
     to: I64  # [J] the rank that each hop leads to
     channel: I64  # [J]
     head_s: list[float]  # [J]
     taken: list[list[tuple[int, float]]]  # [J] orbits of links that a hop crosses, each with seconds for a byte
-    orbit: I64  # [L] the orbit of each link
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """The dims of the grid."""
+        return self.links.dims
 
     @property
     def n_ranks(self) -> int:
         """The number of ranks, N."""
         return int(np.prod(self.dims))
+
+    def along_axes(self) -> "GridHops | None":
+        """Return the hops that lead along one axis of the grid; None if these are all, or leave a rank out."""
+        kept = np.flatnonzero(self.links.is_along_axis(self.to))
+        if len(kept) == len(self.to) or not self.links.reaches_all(self.to[kept]):
+            return None
+        head_s, taken = [self.head_s[hop] for hop in kept], [self.taken[hop] for hop in kept]
+        return GridHops(self.links, self.to[kept], self.channel[kept], head_s, taken)
 
 
 def grid_hops(topology: Topology, hops: HopNetwork) -> GridHops | None:
@@ -40,37 +51,21 @@ def grid_hops(topology: Topology, hops: HopNetwork) -> GridHops | None:
     n = hops.n_ranks
     if n != topology.n_npus or not np.array_equal(hops.npus, np.arange(n)):
         return None
-    for dims in dict.fromkeys((tuple(d for d in topology.dims if d > 1) or (n,), (n,))):
-        images = _link_images(topology, dims)
-        if images is not None:
-            return _of_rank_0(hops, dims, orbits(len(topology.links), images))
-    return None
+    links = grid_links(topology)
+    return None if links is None else _of_rank_0(hops, links)
 
 
-def _link_images(topology: Topology, dims: tuple[int, ...]) -> list[I64] | None:
-    """Return the image of every link under a step along each axis of a grid; None if one does not map links onto links."""
-    links, found = topology.links, list[I64]()
-    table = LinkImages.of(links, topology.n_nodes)
-    for axis in range(len(dims)):
-        npus = np.roll(np.arange(topology.n_npus).reshape(dims), -1, axis).ravel()
-        node = switch_images((links.src, links.dst), links.bandwidth_Bps, npus, topology.n_nodes)
-        image = table.links_by(column(node, np.int64))
-        if image is None:
-            return None
-        found.append(image)
-    return found
-
-
-def _of_rank_0(hops: HopNetwork, dims: tuple[int, ...], orbit: I64) -> GridHops:
+def _of_rank_0(hops: HopNetwork, links: GridLinks) -> GridHops:
     """Return the hops of rank 0, with the load that they put on the orbits of links if every rank sends at the same time."""
-    own = np.flatnonzero(hops.src == 0)
+    own, orbit = np.flatnonzero(hops.src == 0), links.orbit
     members, n = np.bincount(orbit), hops.n_ranks
+    rate_of = hops.capacity_Bps[np.unique(orbit, return_index=True)[1]]
     taken = list[list[tuple[int, float]]]()
     for hop in own.tolist():
         crossed, times = np.unique(orbit[hops.links_of(hop)], return_counts=True)
-        rate = hops.capacity_Bps[[int(np.argmax(orbit == each)) for each in crossed]]
-        taken.append(list(zip(crossed.tolist(), (times * n / members[crossed] / rate).tolist(), strict=True)))
-    return GridHops(dims, hops.dst[own], hops.channel[own], hops.head_s[own].tolist(), taken, orbit)
+        seconds = times * n / members[crossed] / rate_of[crossed]
+        taken.append(list(zip(crossed.tolist(), seconds.tolist(), strict=True)))
+    return GridHops(links, hops.dst[own], hops.channel[own], hops.head_s[own].tolist(), taken)
 
 
 def grid_schedule(grid: GridHops, units: int, unit_bytes: float, tick: Tick) -> Schedule:

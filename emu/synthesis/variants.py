@@ -40,7 +40,8 @@ _SMALL = 16  # latencies of a hop; blocks of less time are small
 _FEW_HOPS = 2**10  # hops of trees that are ordered in no time
 _FEW = 2**15  # ranks times hops, of which a matching takes no time
 
-MATCHED, GRID, LANES, STREAMS, BOTH_WAYS = "matched", "translated", "lanes", "streams", "both ways"
+MATCHED, LANES, STREAMS, BOTH_WAYS = "matched", "lanes", "streams", "both ways"
+GRID, GRID_AXES = "translated", "translated along axes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,9 @@ class VariantFamilies:
     def _tried(self) -> Iterator[str]:
         """Yield the kinds of order that are tried."""
         if self.op.n_ranks > 1 and self.op.name not in _ROOTED:
-            yield GRID
+            yield from (GRID, GRID_AXES)
+        if self.hops.grid is not None:  # the hops of the other ranks are not there
+            return
         if self.is_small or len(self.hops.src) * self.op.n_ranks <= _FEW:
             yield MATCHED
         if self.op.n_ranks < 2:
@@ -101,7 +104,9 @@ class VariantFamilies:
         """Return the schedules of one kind of order, with more and more units or pieces."""
         if self.op.n_ranks < 2:
             return iter([(Variant(MATCHED, 0, 1, 1, 0), self._nothing)])
-        made = {GRID: self._on_grid, MATCHED: self._matched, BOTH_WAYS: self._both_ways}
+        if how in (GRID, GRID_AXES):
+            return self._on_grid(how)
+        made = {MATCHED: self._matched, BOTH_WAYS: self._both_ways}
         if how in made:
             return made[how]()
         return self._ordered(how, 8 if how == STREAMS and not self.is_small else 1)
@@ -120,9 +125,10 @@ class VariantFamilies:
         """Return the schedule of one rank, which sends nothing."""
         return Schedule.build(1, 1, ())
 
-    def _on_grid(self) -> Family:
-        """Yield schedules by translations, with more and more units of a block."""
+    def _on_grid(self, how: str) -> Family:
+        """Yield schedules by translations, over all hops or those along axes, with more and more units of a block."""
         grid = grid_hops(self.topology, self.hops)
+        grid = grid.along_axes() if grid is not None and how == GRID_AXES else grid
         units = 1
         while grid is not None and units * grid.n_ranks * len(grid.to) <= _MOST_MATCHED:
 
@@ -131,7 +137,7 @@ class VariantFamilies:
                 parts = [dual(half) if inward else half for inward in _INWARD[self.op.name]]
                 return parts[0] if len(parts) == 1 else concatenate(*parts)
 
-            yield Variant(GRID, units * grid.n_ranks, units, 1, 0), build
+            yield Variant(how, units * grid.n_ranks, units, 1, 0), build
             units *= 2
 
     def _matched(self) -> Family:

@@ -100,7 +100,7 @@ def show_topology(name: TopologyLike, *, route: Sequence[int | str] | None = Non
 class ScheduleRounds(Result[Schedule], drawn_by="chart.algorithm_chart:round_figure", files=(".xml",)):
     """A schedule: what each rank sends in each round.
 
-    The picture has the rounds as arrows; with many ranks, the slots that each sends to each.
+    The picture has the rounds as arrows; with many ranks or rounds, the slots that each sends to each.
     """
 
     operation: Operation

@@ -163,6 +163,8 @@ def bench(
     pool, where = pool_and_cluster("emu bench", workers, cluster, ray_address, ranks_per_actor, ray_options)
     under = overheads_of(stack)
     words = _words(algorithm, under, cluster, workers)
+    if not timing_only:
+        where.check_algorithms(words)
     request = BenchRequest(
         operation,
         AUTO,

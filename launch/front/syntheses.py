@@ -29,7 +29,7 @@ _COLUMNS = ("round_end", "src", "dst", "slot", "reduce", "channel")
 class Synthesis(Result[SynthesisRow], drawn_by="chart.algorithm_chart:round_figure", files=(".xml", ".npz")):
     """A synthesised schedule on each topology, beside bounds and the fastest algorithm of the catalogue.
 
-    The picture has the rounds of the first schedule as arrows; with many ranks, the slots that each sends to each.
+    The picture has the rounds of the first schedule as arrows; with many ranks or rounds, the slots that each sends to each.
     """
 
     schedules: tuple[Schedule, ...]  # of each row; they are proved

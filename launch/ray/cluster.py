@@ -21,6 +21,7 @@ from emu.cluster.watch import PATIENCE_S
 from emu.collective.algorithm import ALGORITHMS, SYNTHESIZED, Algorithm, Choice, file_missing
 from emu.errors import InputError, LostError, RunError, must_be
 from emu.study.choice.chooser import is_automatic
+from launch.clusters import unshared_error
 from launch.ray.actors import ActorResult
 from launch.ray.process import RayOptions, RayProcess, pickled_by_value
 
@@ -81,8 +82,7 @@ class RayCluster(Cluster):
         if n_ranks < 1:
             raise must_be("cluster", "ranks", "1 or more", n_ranks)
         if is_automatic(choice.chooser, name=SYNTHESIZED):
-            mend = "take --cluster local, or write the schedule by `emu synthesize --xml` and --import it"
-            raise must_be("ray", "--algorithm", "one that every process finds", SYNTHESIZED, mend)
+            raise unshared_error()
         processes = ranks_of_processes(n_ranks, self._per_actor)
         own = _users_own()
         with Coordinator(n_ranks, choice, self._process.node or LOOPBACK, _say, self.pace, self._patience_s) as coordinator:

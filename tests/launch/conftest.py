@@ -1,12 +1,13 @@
 """Run the command as a person does, in this process."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
+from emu.collective.algorithm import ALGORITHMS
 from launch.main import main
 from launch.show import progress
 
@@ -35,3 +36,12 @@ def emu(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
         return Done(leave.value.code, *capsys.readouterr())
 
     return run
+
+
+@pytest.fixture
+def as_before() -> Iterator[None]:
+    """Unfile the algorithms that a test has imported: tests that come later look at the catalogue."""
+    before = dict(ALGORITHMS)
+    yield
+    ALGORITHMS._filed.clear()
+    ALGORITHMS._filed.update(before)

@@ -19,6 +19,7 @@ from emu.study.choice.site import Requirement, Site
 from emu.study.choice.synthesis_choice import made_algorithm
 from emu.study.synthesize import SynthesisRequest, TimeUpError
 from emu.topology.catalogue import build_topology
+from launch.clusters import ClusterOptions
 
 LINK = "bandwidth=50GB/s,latency=500ns"
 TORUS = f"torus:dims=4x4,{LINK}"
@@ -26,7 +27,7 @@ UNEVEN = "a,b,bandwidth,latency\n0,1,100GB/s,500ns\n1,2,50GB/s,500ns\n2,0,50GB/s
 
 
 @pytest.fixture(autouse=True)
-def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, as_before: None) -> None:
     monkeypatch.chdir(tmp_path)
 
 
@@ -118,6 +119,30 @@ def test_a_time_that_leaves_nothing_is_refused_and_one_that_leaves_something_is_
     assert "cut short on hammingmesh:boards=1x1: best so far, of 1 schedules" in done.out
 
 
+def test_a_bound_that_takes_long_leaves_time_for_a_schedule(emu, monkeypatch):
+    """The bound is worked out after the first schedule, which is told even if no time is left then."""
+    seen, least, tried = [], synthesis._Search._least, synthesis._Search._try
+
+    def bound(self):
+        seen.append("bound")
+        self.limit_s = 1e-9
+        return least(self)
+
+    monkeypatch.setattr(synthesis._Search, "_least", bound)
+    monkeypatch.setattr(synthesis._Search, "_try", lambda *given: seen.append("schedule") or tried(*given))
+    for operation in ("all_to_all", "all_gather"):
+        seen.clear()
+        done = emu("synthesize", operation, "--topology", "hammingmesh:boards=1x1", "--size", "1MiB", "--time", "1000s")
+        assert seen[:2] == ["schedule", "bound"]
+        assert "best so far, of 1 schedules" in done.out
+
+
+def test_where_blocks_are_empty_no_share_of_a_bound_is_told(emu):
+    done = emu("synthesize", "all_to_all", "--topology", f"ring:n=5,{LINK}", "--size", "12B")
+    row = done.out.splitlines()[2]
+    assert row.split()[6:10] == ["us", "0.010", "-", "-"]
+
+
 def test_the_program_that_is_written_is_read_and_runs_as_long(emu):
     Path("uneven.csv").write_text(UNEVEN)
     (made,) = emu("synthesize", "all_gather", "--topology", "uneven.csv", "--size", "1MiB", "--xml", "own.xml", "--json").json
@@ -190,6 +215,22 @@ def test_an_estimate_is_served_by_schedules_that_are_made_for_it(emu, word):
     assert made["total_comm_s"] < best["total_comm_s"] * 1.02
 
 
+def test_words_that_are_misspelt_or_have_dims_are_told_in_one_line(emu):
+    none = "algorithm: what serves all_reduce must be an algorithm, got"
+    near = "no all_reduce algorithm is called 'synthesised'; did you mean synthesized?"
+    for word, said in (
+        ("synthesised", near),
+        ("atuo", "no all_reduce algorithm is called 'atuo'; did you mean auto?"),
+        ("synthesized:2x2", f"{none} 'synthesized:2x2'; auto and synthesized are no algorithms; a choice takes them alone"),
+        ("synthesized@4", f"{none} 'synthesized'; auto and synthesized are no algorithms"),
+    ):
+        done = emu("bench", "all_reduce", "--topology", "ub-mesh:board", "--size", "1MiB", "--algorithm", word)
+        assert (done.code, done.out) == (2, "")
+        assert done.err.splitlines()[-1].startswith(f"emu: {said}")
+    done = emu(*WORDS, "dp.all_reduce=synthesised")
+    assert (done.code, done.err.splitlines()[-1]) == (2, f"emu: {near}")
+
+
 def test_what_no_schedule_is_made_for_is_told_in_one_line(emu):
     for words, said in (
         ((*WORDS, "gather=synthesized"), "--algorithm: a synthesised operation must be one of all_gather"),
@@ -200,6 +241,26 @@ def test_what_no_schedule_is_made_for_is_told_in_one_line(emu):
         done = emu(*words)
         assert (done.code, done.out) == (2, "")
         assert done.err.splitlines()[-1].startswith(f"emu: {said}")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("train", *STEP, "--plan", "dp=4", "--algorithm", "synthesized"),
+        ("train", *STEP, "--plan", "dp=4", "--algorithm", "dp.all_reduce=synthesized"),
+        ("run", "--ranks", "4", "--topology", "ub-mesh:board", "--algorithm", "all_reduce=synthesized", "own.py"),
+        ("bench", "all_reduce", "--topology", "ub-mesh:board", "--algorithm", "synthesized"),
+    ],
+)
+def test_a_ray_is_not_started_for_what_its_processes_do_not_find(emu, monkeypatch, words):
+    monkeypatch.setattr(ClusterOptions, "open_cluster", lambda *_, **__: pytest.fail("a cluster was opened"))
+    Path("own.py").write_text("import torch.distributed as dist\n")
+    done = emu(words[0], "--cluster", "ray", *words[1:])
+    assert (done.code, done.out) == (2, "")
+    said = "emu: ray: --algorithm must be one that every process finds, got 'synthesized'; take --cluster local"
+    assert done.err.splitlines()[-1].startswith(said)
+    if words[0] == "bench":
+        assert emu(*words, "--cluster", "ray", "--timing-only", "--size", "1MiB").code == 0
 
 
 def test_a_run_moves_its_data_by_made_schedules_and_its_trace_is_replayed_by_them(emu):

@@ -10,6 +10,8 @@ from emu.collective.schedule import RowsError
 from emu.study.prove import verify as verifying
 from tests.collective.msccl_programs import WRITTEN
 
+pytestmark = pytest.mark.usefixtures("as_before")
+
 BROKEN = '''"""Rings of my own, one of them wrong."""
 from fractions import Fraction
 import numpy as np
@@ -35,14 +37,6 @@ def crash(n):
     """Fails."""
     return Schedule.build(n, n, [Sends(0, [][n], 0)])
 '''
-
-
-@pytest.fixture(autouse=True)
-def as_before():
-    before = dict(ALGORITHMS)
-    yield
-    ALGORITHMS._filed.clear()
-    ALGORITHMS._filed.update(before)
 
 
 @pytest.fixture

@@ -71,7 +71,8 @@ class ExchangeFamilies:
     def _network(self, *, grid: bool) -> ExchangeNetwork | None:
         """Return the network of the grid's translations, or that in which every rank is a source; None if there is none."""
         if not grid:
-            return whole_network(self.hops) if self.op.n_ranks**2 <= _MOST_PAIRS else None
+            few = self.op.n_ranks**2 <= _MOST_PAIRS and self.hops.grid is None
+            return whole_network(self.hops) if few else None
         hops = grid_hops(self.topology, self.hops)
         return None if hops is None else grid_network(self.hops, hops)
 

@@ -59,7 +59,7 @@ def grid_network(hops: HopNetwork, grid: GridHops) -> ExchangeNetwork | None:
     """
     kept = np.flatnonzero(_translates(hops, grid))
     n = grid.n_ranks
-    if not _reaches_all(grid, grid.to[kept]):
+    if not grid.links.reaches_all(grid.to[kept]):
         return None
     taken = [grid.taken[hop] for hop in kept.tolist()]
     link, second = (np.array([each[i] for hop in taken for each in hop]) for i in (0, 1))
@@ -78,21 +78,10 @@ def _translates(hops: HopNetwork, grid: GridHops) -> Bool:
     src = np.repeat(np.arange(n), count)
     dst = Translations(grid.dims, n, 1).rank(src, np.tile(grid.to, n))
     ways = hops.router(hops.npus[src], hops.npus[dst], np.tile(grid.channel, n))
-    code = (grid.orbit[ways.link] + 3) * np.int64(2654435761) % _HASHED
+    code = (grid.links.orbit[ways.link] + 3) * np.int64(2654435761) % _HASHED
     sums = np.concatenate(([0], np.cumsum(code)))
     of_way = (sums[ways.start[1:]] - sums[ways.start[:-1]]).reshape(n, count)
     return np.asarray((of_way == of_way[0]).all(axis=0))
-
-
-def _reaches_all(grid: GridHops, to: I64) -> bool:
-    """Return whether rank 0 reaches every rank by hops to the ranks `to` and their translations."""
-    seen, moves = np.arange(grid.n_ranks) == 0, Translations(grid.dims, grid.n_ranks, 1)
-    new = np.zeros(1, np.int64)
-    while len(new) and len(to):
-        ahead = np.unique(moves.rank(new[:, None], to[None]))
-        new = ahead[~seen[ahead]]
-        seen[new] = True
-    return bool(seen.all())
 
 
 def links_of_all(start: I64, hop: I64) -> tuple[I64, I64]:

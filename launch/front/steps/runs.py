@@ -122,6 +122,7 @@ def run(
         raise must_be("run", "--ranks", "1 or more", ranks)
     cluster_options = ClusterOptions(cluster, ray_address, ranks_per_actor, ray_options, (*CLUSTERS, FAKE), patience)
     timing = TraceTiming.of(topology, device, dtype, algorithm, stack)
+    cluster_options.check_algorithms(timing.algorithms)
     job, fake = JobConditions.of(fault, pace, pace_compute, pace_events), cluster_options.cluster == FAKE
     engine = engine_choice(fabric, network)
     if job.faults:

@@ -114,6 +114,7 @@ def train(
         engine.check_whole("train")
     engine.check_clock("train", paced=job.factor is not None)
     timing = TraceTiming.of(topology, device, dtype, algorithm, stack)
+    where.check_algorithms(timing.algorithms)
     engine.check_on(timing.machines)
     sizes = {name: size for name, size in (("global_batch", global_batch), ("seq", seq)) if size is not None}
     laid, text = parse_plan(plan, **sizes), read_text(None if data is None else Path(data))

@@ -28,20 +28,22 @@ _COPY, _ADD = "#0072b2", "#d95f02"
 _KINDS = ((True, _ADD, "added"), (False, _COPY, "copied"))
 _WRONG: dict[str, Any] = {"markeredgecolor": "#c1121f", "markeredgewidth": 2.2}
 _NEAR = 0.15  # share of the distance of two ranks by which an arrow takes its label away from its sender
+_MOST_ROUNDS = 48  # beyond these, names of rounds overlap
 
 
 def round_figure(schedule: Schedule, title: str, fault: ScheduleFault | None = None) -> Figure:
     """Return a picture of a schedule.
 
-    Up to 16 participants are drawn as arrows between rounds, more as a heat map of slots sent by each pair of ranks.
+    Up to 16 participants and 48 rounds are drawn as arrows between rounds, more as a heat map of slots sent by each pair of
+    ranks.
 
     Args:
         schedule: A schedule with all rows in memory.
         title: The text above the picture.
         fault: What is wrong: its round alone is drawn, with a ring at the rank; None: all rounds are drawn.
     """
-    arrows = schedule.n_participants <= MOST_RANKS
     rounds = {number: rows for number, rows in enumerate(schedule.rounds()) if fault is None or number == fault.round}
+    arrows = schedule.n_participants <= MOST_RANKS and len(rounds) <= _MOST_ROUNDS
     if arrows:
         figure, axes = new_page(min(28, max(6.5, 1.6 + 1.3 * len(rounds))), 1.8 + 0.42 * schedule.n_participants, title)
         _draw_arrows(figure, axes, schedule, rounds, fault)

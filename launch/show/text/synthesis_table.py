@@ -6,7 +6,7 @@ from emu.bound.limit import CROSSED, LATENCY, PATHS, TRIED
 from emu.bound.trees import ALL_CUTS, HALVES, PROGRAM
 from emu.study.synthesis_row import SynthesisRow
 from emu.synthesis.exchange.exchange_families import GRID_LANES, GRID_STREAMS, PATH_LANES, PATH_STREAMS, QUICKEST
-from emu.synthesis.variants import BOTH_WAYS, GRID, LANES, MATCHED, STREAMS
+from emu.synthesis.variants import BOTH_WAYS, GRID, GRID_AXES, LANES, MATCHED, STREAMS
 from emu.units import format_size, format_time
 from launch.show.text.collective_table import BOUND_MEANINGS
 from launch.show.text.table import Column, column_table, merged_assumption_lines
@@ -14,6 +14,7 @@ from launch.show.text.table import Column, column_table, merged_assumption_lines
 _ORDERS = {
     MATCHED: "a link that is free takes the block that has waited longest; trees grow in time",
     GRID: "the sends of rank 0 are matched in time, and every rank sends what translations of the grid make of them",
+    GRID_AXES: "as translated, over hops along one axis of the grid",
     LANES: "packed trees; every link of a rank carries one message after another",
     BOTH_WAYS: "streams of trees to the roots and of trees from them at the same time; a linear program divides the links",
     STREAMS: "packed trees; each hop of each tree is a queue of its own, and shares links with others",
@@ -44,7 +45,7 @@ _COLUMNS: tuple[Column[SynthesisRow], ...] = (
     Column("time", lambda row: format_time(row.time_s)),
     Column("busbw", lambda row: f"{row.busbw_Bps / 1e9:.3f}", "(GB/s)"),
     Column("of_bound", lambda row: _share(row.of_bound)),
-    Column("of_tree_bound", lambda row: _share(row.of_tree_bound)),
+    Column("of_tree_bound", lambda row: _share(row.of_tree_bound if row.tree_bound_s else None)),  # 0: blocks are empty
     Column("order", lambda row: row.order),
     Column("trees", lambda row: str(row.trees)),
     Column("pieces", lambda row: str(row.pieces)),

@@ -16,8 +16,10 @@ import torch
 from emu.cluster.script_run import Script, run_loaded_script, run_script
 from emu.cluster.script_source import read_source
 from emu.collective.algorithm import ALGORITHMS, Choice
-from emu.errors import RunError
+from emu.errors import InputError, RunError
 from emu.registry import import_file
+from emu.study.choice.chooser import choice_on
+from emu.topology.catalogue import build_topology
 from launch.ray.cluster import RayCluster
 from tests.cluster.styles import STYLES
 from tests.launch.processes import gone, wait_for
@@ -44,6 +46,12 @@ def script(tmp_path, monkeypatch):
         return tmp_path / name
 
     return write
+
+
+def test_schedules_that_are_synthesised_are_refused(cluster):
+    choice = choice_on(build_topology("ub-mesh:board"), ("all_reduce=synthesized",), "float32")
+    with pytest.raises(InputError, match="ray: --algorithm must be one that every process finds, got 'synthesized'; take"):
+        cluster.run_job(2, choice, lambda rank: rank)
 
 
 @pytest.mark.parametrize("name", ["ddp", pytest.param("tensor_parallel", marks=pytest.mark.slow)])

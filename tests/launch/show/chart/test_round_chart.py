@@ -1,6 +1,7 @@
 """A collective as text and picture: what is shown is the schedule."""
 
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,16 @@ def test_channels_are_told_apart() -> None:
 def test_few_ranks_and_many_are_drawn(n: int, tmp_path: Path) -> None:
     save(round_figure(schedule("all_reduce", "ring", n), "ring"), tmp_path / "a.png")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("n", [48, 49])
+def test_rounds_whose_names_would_overlap_are_drawn_as_pairs(n: int) -> None:
+    figure = round_figure(Schedule.build(2, n, (Sends(0, 1, slot) for slot in range(n))), "one slot a round")
+    figure.canvas.draw()
+    labels = figure.axes[0].get_xticklabels()
+    assert any(label.get_text() == f"round {n - 1}" for label in labels) == (n == 48)
+    boxes = [label.get_window_extent() for label in labels]
+    assert all(left.x1 <= right.x0 for left, right in pairwise(boxes))
 
 
 @pytest.mark.parametrize("n", [2, 16, 24])
