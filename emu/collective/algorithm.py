@@ -199,9 +199,14 @@ def _schedule_cache() -> LRUCache[Hashable, Schedule]:
 def _unknown_algorithm(operation: str, name: str, known: Iterable[str]) -> InputError:
     """Return the error for a name that no algorithm of an operation has.
 
-    It names the operations that have one of that name. Where there is none, and no name is near, it may be one of the user's.
+    It names the operations that have one of that name, and the words of a choice that may stand in place of one. Where there is
+    none, and no name is near, it may be one of the user's.
     """
-    error = unknown(f"{operation} algorithm", name, known)
+    words = AUTO, SYNTHESIZED
+    if name.partition(":")[0] in words:
+        mend = f"{' and '.join(words)} are no algorithms; a choice takes them alone, without dims or channels"
+        return must_be("algorithm", f"what serves {operation}", "an algorithm", name, mend)
+    error = unknown(f"{operation} algorithm", name, [*known, *difflib.get_close_matches(name, words)])
     others = [each.operation for _, each in ALGORITHMS if each.name == name]
     if not others and error.mend.startswith("did you mean"):
         return error
@@ -238,15 +243,6 @@ def algorithm(operation: str, name: str) -> Algorithm:
     if not re.fullmatch(r"[1-9]\d{0,3}", channels):
         raise must_be("algorithm", "channels after the @", "a number of 1 to 9999", channels, f"such as {filed}@4")
     return of_operation[filed].on_channels(int(channels))
-
-
-def _unknown_algorithm(operation: str, name: str, known: Iterable[str]) -> InputError:
-    """Return the error for a name of no algorithm; it tells which words of a choice may stand in place of one."""
-    words = AUTO, SYNTHESIZED
-    if name.partition(":")[0] in words:
-        mend = f"{' and '.join(words)} are no algorithms; a choice takes them alone, without dims or channels"
-        return must_be("algorithm", f"what serves {operation}", "an algorithm", name, mend)
-    return unknown(f"{operation} algorithm", name, [*known, *difflib.get_close_matches(name, words)])
 
 
 @cached(_schedule_cache(), key=of_edition, lock=Lock())

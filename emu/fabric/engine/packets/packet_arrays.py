@@ -110,8 +110,7 @@ def lay_out(graph: Graph, topology: Topology, network: PacketNetwork, seed: int,
     control = control_of(graph, topology, network)
     rules = _rules(graph, network, ways.n_lanes, control.period * control.bytes_per_fs)
     if len(graph.hop_link):
-        _check_room_of_queues(rules)
-        _check_timeout(rules, control.period)
+        _check_queues_and_timeout(rules, control.period)
     return PacketEngine(
         packets=_packets(_ROOM, 0, NONE),
         ports=_ports(graph, topology),
@@ -132,6 +131,12 @@ def lay_out(graph: Graph, topology: Topology, network: PacketNetwork, seed: int,
         **_logs(graph.n_links * ways.n_lanes),
         scalars=_registers(seed, graph, topology, network),
     )
+
+
+def _check_queues_and_timeout(rules: Rules, period: I64) -> None:
+    """Check that each queue has room for a packet, and that a timeout is longer than a round trip of each message."""
+    _check_room_of_queues(rules)
+    _check_timeout(rules, period)
 
 
 def _check_room_of_queues(rules: Rules) -> None:
