@@ -133,10 +133,10 @@ def lay_out(graph: Graph, topology: Topology, network: PacketNetwork, seed: int,
     )
 
 
-def _check_queues_and_timeout(rules: Rules, period: I64) -> None:
+def _check_queues_and_timeout(rules: Rules, round_trip: int) -> None:
     """Check that each queue has room for a packet, and that a timeout is longer than a round trip of each message."""
     _check_room_of_queues(rules)
-    _check_timeout(rules, period)
+    _check_timeout(rules, round_trip)
 
 
 def _check_room_of_queues(rules: Rules) -> None:
