@@ -110,7 +110,7 @@ def lay_out(graph: Graph, topology: Topology, network: PacketNetwork, seed: int,
     control = control_of(graph, topology, network)
     rules = _rules(graph, network, ways.n_lanes, control.period * control.bytes_per_fs)
     if len(graph.hop_link):
-        _check_queues_and_timeout(rules, control.period)
+        _check_losses(rules, control.period)
     return PacketEngine(
         packets=_packets(_ROOM, 0, NONE),
         ports=_ports(graph, topology),
@@ -133,30 +133,17 @@ def lay_out(graph: Graph, topology: Topology, network: PacketNetwork, seed: int,
     )
 
 
-def _check_queues_and_timeout(rules: Rules, round_trip: int) -> None:
-    """Check that each queue has room for a packet, and that a timeout is longer than a round trip of each message."""
-    _check_room_of_queues(rules)
-    _check_timeout(rules, round_trip)
-
-
-def _check_room_of_queues(rules: Rules) -> None:
-    """Check that a packet or cell fits into an empty queue, if the network trims or drops packets that do not fit.
+def _check_losses(rules: Rules, round_trip: int) -> None:
+    """Check that a packet or cell fits into an empty queue, and that senders wait for answers, if packets may be lost.
 
     Raises:
-        InputError: It does not fit, so that it would be lost and sent again forever.
+        InputError: It does not fit, so that it would be lost and sent again forever; or a sender would take packets for lost
+            that are on their way.
     """
     if (rules.trims or rules.drops) and rules.queue < rules.wire:
         lost = "trimmed" if rules.trims else "dropped"
         what = f"at least a packet or cell with its headers, {rules.wire} B, where packets are {lost}"
         raise must_be("network", "the room of a queue", what, f"{rules.queue} B", "take a larger queue or a smaller cell")
-
-
-def _check_timeout(rules: Rules, round_trip: int) -> None:
-    """Check that a sender waits for as long as an answer takes, if it waits at all.
-
-    Raises:
-        InputError: It does not, so that it would take packets for lost that are on their way.
-    """
     if rules.has_timers and rules.timeout < round_trip:
         what = f"at least the longest round trip without load, {format_time(seconds(round_trip))}"
         raise must_be("network", "timeout", what, format_time(seconds(rules.timeout)))
