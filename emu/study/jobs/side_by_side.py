@@ -131,10 +131,12 @@ class SideBySide:
         starts = [placed.job.start_fs for placed in self.placed]
         if shift != CIRCLE:
             return starts
-        return [start + later for start, later in zip(starts, shifts_of(self.profiles, self._common_in_tasks()), strict=True)]
+        return [start + later for start, later in zip(starts, shifts_of(self.profiles, self._links_of_tasks()), strict=True)]
 
-    def _common_in_tasks(self) -> I64:
-        """Return the links of the tasks that two jobs or more use, the busiest first; bodies have other links than messages."""
+    def _links_of_tasks(self) -> I64:
+        """Return the links of tasks that two jobs or more use, the busiest first; bodies have other links than the topology."""
+        if not self.is_composed:
+            return self.common_links
         return links_in_common(np.array([busy_links_s(tasks.graph) for tasks in self.tasks]))
 
     def repeated(self, setting: JobsSetting) -> list[RepeatedJob]:
@@ -175,8 +177,9 @@ class SideBySide:
         began, every = time.perf_counter(), self.repeated(setting)
         pairs = self.pairs(every)
         run = self.run(range(len(every)), every, (1 + (pairs - 1).sum(axis=1)).tolist())
-        row = self._row(setting, run, self._jobs(run, pairs, every, self._most_s(every)), pairs)
-        times = times_of_jobs(run, [job.name for job in row.jobs], self._common_in_tasks())
+        use = LinkUse(run, self._links_of_tasks())
+        row = self._row(setting, run, self._jobs(use, pairs, every, self._most_s(every)), pairs)
+        times = times_of_jobs(use, [job.name for job in row.jobs])
         return RunSideBySide(replace(row, wall_s=time.perf_counter() - began), times)
 
     def _most_s(self, every: Sequence[RepeatedJob]) -> list[float]:
@@ -214,19 +217,20 @@ class SideBySide:
             assumptions=self._assumptions(setting),
         )
 
-    def _jobs(self, run: SteadyRun, pairs: F64, every: Sequence[RepeatedJob], most_s: Sequence[float]) -> tuple[JobBeside, ...]:
+    def _jobs(self, use: LinkUse, pairs: F64, every: Sequence[RepeatedJob], most_s: Sequence[float]) -> tuple[JobBeside, ...]:
         """Return the figures of each job in a run.
 
         Args:
-            run: The run.
+            use: The use of links in the run.
             pairs: The result of `pairs`.
             every: The result of `repeated`.
             most_s: The result of `_most_s`.
         """
+        run = use.run
         steps_s = [run.step_s(i) * self._factor(i) for i in range(len(self.placed))]
         busy = busy_by_job(self.link_s, steps_s)
-        use = None if self.is_composed else LinkUse(run, self.common_links)
-        found = [self._job(i, run, pairs[i], self._links(i, busy, use), every[i]) for i in range(len(self.placed))]
+        known = None if self.is_composed else use
+        found = [self._job(i, run, pairs[i], self._links(i, busy, known), every[i]) for i in range(len(self.placed))]
         if not most_s:
             return tuple(found)
         between = [(min(job.alone_s, job.step_s), max(job.step_s, most)) for job, most in zip(found, most_s, strict=True)]
@@ -271,7 +275,7 @@ class SideBySide:
             common = np.flatnonzero((busy[i] > 0) & (busy[other] > 0))
             if not len(common):
                 continue
-            timed = np.intersect1d(common, self.common_links).tolist() if use else []
+            timed = np.intersect1d(common, use.links).tolist() if use else []
             together = {link: use.together_s(link, i, other) for link in timed} if use else {}
             most = min(timed or common.tolist(), key=lambda link: (-round(together.get(link, 0.0), 12), -round(total[link], 9)))
             name, ends = self.placed[other].job.name, self._ends(most)
