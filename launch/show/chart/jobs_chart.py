@@ -8,7 +8,7 @@ from matplotlib.collections import PatchCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from emu.study.jobs.side_by_side import RunSideBySide
+from emu.study.jobs.setting_run import RunSideBySide
 from emu.study.jobs.step_graphs.contention import JobTimes
 from emu.trace.report.spans import Spans, merged
 from launch.show.canvas import INK, add_legend, dress, hue, new_page

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from emu.study.jobs.jobs_row import JobBeside, JobsRow
-from emu.study.jobs.side_by_side import SLOWED
+from emu.study.jobs.setting_run import SLOWED
 from emu.units import format_time
 from launch.show.blocks import Fact, fact_lines
 from launch.show.text.table import Column, column_table, figures, merged_assumption_lines, table

@@ -10,7 +10,8 @@ from emu.fabric.packet_fabric import packet_fabric
 from emu.model.plan.plan_text import parse_plan
 from emu.study.jobs.job import Job, TrainingWork, loop_work
 from emu.study.jobs.jobs_request import JobsRequest, JobsSetting
-from emu.study.jobs.side_by_side import RunSideBySide, SideBySide, npu_ranges, place_side_by_side
+from emu.study.jobs.setting_run import RunSideBySide, npu_ranges, run_in_setting
+from emu.study.jobs.side_by_side import SideBySide, place_side_by_side
 from emu.study.jobs.step_graphs.placed_job import place_job
 from emu.study.training.estimate import EstimateRequest, estimate
 from emu.topology.catalogue import build_topology
@@ -34,7 +35,7 @@ def loop(name: str, npus: tuple[int, ...] = (), pause_ms: float = 2, size: int =
 def run(jobs: list[Job], where: str = LINE, steps: int = 4, setting: JobsSetting = PACKED, **more) -> RunSideBySide:
     request = JobsRequest(tuple(jobs), steps, **more)
     request.check()
-    return place_side_by_side(request, build_topology(where), setting.placement).in_setting(setting)
+    return run_in_setting(place_side_by_side(request, build_topology(where), setting.placement), setting)
 
 
 def training(plan: str, batch: int, model: str = "llama-tiny", seq: int = 64) -> TrainingWork:
@@ -184,8 +185,8 @@ def at_random(time: str, most_messages: int, **more: int) -> SideBySide:
 
 
 def test_bodies_for_requests_that_meet_are_told_with_a_range_that_holds_the_steps_of_every_message():
-    coarse = at_random("composed", 100).in_setting(JobsSetting("random")).row
-    fine, whole = (at_random(time, 2**20).in_setting(JobsSetting("random")).row for time in ("composed", "whole"))
+    coarse = run_in_setting(at_random("composed", 100), JobsSetting("random")).row
+    fine, whole = (run_in_setting(at_random(time, 2**20), JobsSetting("random")).row for time in ("composed", "whole"))
     assert sum("too many messages" in line for line in coarse.assumptions) == 1
     assert not any("too many messages" in line for row in (fine, whole) for line in row.assumptions)
     assert {job.between_s for row in (fine, whole) for job in row.jobs} == {None}
