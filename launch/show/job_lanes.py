@@ -7,10 +7,10 @@ from launch.show.lanes import Lane
 
 
 def job_lanes(times: tuple[JobTimes, ...]) -> Iterator[Lane]:
-    """Yield three lanes for each job: its steps, when it has a message on the fabric, and when on a link of several jobs."""
+    """Yield three lanes for each job: its steps, when it has a message on the fabric, and when beside another job."""
     for each in times:
         steps = each.steps
         names = tuple(f"step {number}" for number in range(1, len(steps.begin_fs) + 1))
         yield Lane(each.name, "steps", names, steps.begin_fs, steps.end_fs)
-        for stream, spans in (("sends", each.sending), ("sends over links of several jobs", each.meeting)):
+        for stream, spans in (("sends", each.sending), ("sends beside another job", each.meeting)):
             yield Lane(each.name, stream, ("sends",) * len(spans.start), spans.start, spans.end)

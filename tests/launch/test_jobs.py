@@ -237,3 +237,9 @@ def test_of_many_links_the_longest_together_are_told():
     assert [len(job.links) for job in answer.jobs] == [4] * 5
     assert "j0 with 1 more" in answer.text()
     assert answer.text().count("  j0 with j") == 3
+
+
+def test_where_no_job_sends_no_link_is_the_busiest():
+    alone = {"model": "llama-tiny", "plan": "dp=1", "global_batch": 1, "seq": 16}
+    answer = library.jobs({"job": [alone, alone]}, topology=LINE[1], steps=1)
+    assert (answer.busiest_link, answer.busiest, answer.slow_down) == ("none", 0, 1)

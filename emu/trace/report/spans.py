@@ -49,3 +49,11 @@ def covered(*several: Spans, gap: int = 0) -> Spans:
     """Return the union of several sets of spans; spans that are at most `gap` ticks apart become one."""
     spans = joined(*several)
     return merged(*spans.take(np.argsort(spans.start, kind="stable")), gap)
+
+
+def common(one: Spans, other: Spans) -> Spans:
+    """Return the spans that are in both of two sets of spans, each sorted and without overlaps."""
+    moments = np.unique(np.concatenate((*one, *other)))  # ascending
+    start, end = moments[:-1], moments[1:]
+    inside = (one.holding(start) >= 0) & (other.holding(start) >= 0)
+    return Spans(start[inside], end[inside])

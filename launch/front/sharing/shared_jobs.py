@@ -10,7 +10,8 @@ from emu.errors import must_be
 from emu.fabric.packet_fabric import engine_choice
 from emu.study.jobs.jobs_request import INTENSITY, JobsRequest, JobsSetting
 from emu.study.jobs.jobs_row import JobsRow
-from emu.study.jobs.side_by_side import RunSideBySide, place_side_by_side
+from emu.study.jobs.setting_run import RunSideBySide, run_in_setting
+from emu.study.jobs.side_by_side import place_side_by_side
 from emu.topology.topology import Topology
 from launch.front.inputs import Topologies, Words, question, several, topologies_of
 from launch.front.result import Result
@@ -126,7 +127,7 @@ def _runs(request: JobsRequest, machines: list[Topology], asked: list[JobsSettin
     for machine in machines:
         for name in dict.fromkeys(each.placement for each in asked):
             beside = place_side_by_side(request, machine, name)
-            yield from (beside.in_setting(each) for each in asked if each.placement == name)
+            yield from (run_in_setting(beside, each) for each in asked if each.placement == name)
 
 
 def _line(made: RunSideBySide) -> str:

@@ -8,9 +8,9 @@ from matplotlib.collections import PatchCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from emu.study.jobs.side_by_side import RunSideBySide
+from emu.study.jobs.setting_run import RunSideBySide
 from emu.study.jobs.step_graphs.contention import JobTimes
-from emu.trace.report.spans import Spans, covered, merged
+from emu.trace.report.spans import Spans, merged
 from launch.show.canvas import INK, add_legend, dress, hue, new_page
 from launch.show.chart.time_chart import time_scale
 from launch.show.text.jobs_table import setting_name
@@ -21,9 +21,8 @@ _STEP, _OTHER, _SENDS, _BOTH = "#dfe4ea", "#c5ccd3", "#0072b2", "#d95f02"
 _LEGEND = (
     (_STEP, "a step (the next one is darker)"),
     (_SENDS, "sends"),
-    (_BOTH, "sends over links that several jobs use, while another job does, too"),
+    (_BOTH, "sends on a link on which another job sends, too"),
 )
-_NOTHING = Spans(np.empty(0, np.int64), np.empty(0, np.int64))
 _FINEST = 2000  # parts of the width: shorter gaps between spans are not drawn
 
 
@@ -42,7 +41,7 @@ def _lanes(run: RunSideBySide) -> Figure:
     )
     figure, axes = new_page(_WIDE_IN, _REST_IN + _LANE_IN * len(times), title)
     for number, each in enumerate(times):
-        _lane(axes, number, each, _beside(run, number), window, scale)
+        _lane(axes, number, each, window, scale)
     names = [f"{job.name}\n{job.slow_down:.3f} x" for job in row.jobs]
     axes.set_yticks(np.arange(len(names)), names, fontsize=9)
     axes.set_ylim(len(names) - 0.5, -0.5)
@@ -54,11 +53,6 @@ def _lanes(run: RunSideBySide) -> Figure:
     return figure
 
 
-def _beside(run: RunSideBySide, number: int) -> Spans:
-    """Return the spans in which other jobs send over links that several jobs use."""
-    return covered(_NOTHING, *(each.meeting for i, each in enumerate(run.times) if i != number))
-
-
 def _window(times: Sequence[JobTimes]) -> tuple[int, int]:
     """Return the ticks that are drawn: some steps of the slowest job, from when all jobs have begun."""
     low = max(int(each.steps.begin_fs[0]) for each in times)
@@ -67,14 +61,13 @@ def _window(times: Sequence[JobTimes]) -> tuple[int, int]:
     return low, max(low + 1, min(end, low + _STEPS * longest))
 
 
-def _lane(axes: Axes, number: int, job: JobTimes, others: Spans, window: tuple[int, int], scale: float) -> None:
+def _lane(axes: Axes, number: int, job: JobTimes, window: tuple[int, int], scale: float) -> None:
     """Draw the lane of a job.
 
     Args:
         axes: The axes.
         number: The number of the lane, from the top.
         job: The times of the job.
-        others: The spans in which other jobs send over links that several jobs use.
         window: The ticks that are drawn.
         scale: Units of the lower axis in a tick.
     """
@@ -85,16 +78,7 @@ def _lane(axes: Axes, number: int, job: JobTimes, others: Spans, window: tuple[i
         _boxes(axes, own, (number - 0.4, 0.8), colour, window, scale)
     sends = merged(*job.sending, gap=gap)
     _boxes(axes, sends, (number - 0.28, 0.56), _SENDS, window, scale)
-    meets = _both(job.meeting, others)
-    _boxes(axes, merged(*meets, gap=gap), (number - 0.28, 0.56), _BOTH, window, scale)
-
-
-def _both(one: Spans, other: Spans) -> Spans:
-    """Return the spans that are in both of two sets of spans."""
-    moments = np.unique(np.concatenate((*one, *other)))  # ascending
-    start, end = moments[:-1], moments[1:]
-    inside = (one.holding(start) >= 0) & (other.holding(start) >= 0)
-    return Spans(start[inside], end[inside])
+    _boxes(axes, merged(*job.meeting, gap=gap), (number - 0.28, 0.56), _BOTH, window, scale)
 
 
 def _boxes(axes: Axes, spans: Spans, place: tuple[float, float], colour: str, window: tuple[int, int], scale: float) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from emu.study.jobs.jobs_row import JobsRow
-from emu.study.jobs.side_by_side import RunSideBySide
+from emu.study.jobs.setting_run import RunSideBySide
 from launch.show.blocks import Block, KeyFigure, Page, Section, fact_lines, sentences, table_block
 from launch.show.chart.jobs_chart import jobs_figure
 from launch.show.html.page import picture_block

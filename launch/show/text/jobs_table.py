@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from emu.study.jobs.jobs_row import JobBeside, JobsRow
-from emu.study.jobs.side_by_side import SLOWED
+from emu.study.jobs.setting_run import SLOWED
 from emu.units import format_time
 from launch.show.blocks import Fact, fact_lines
 from launch.show.text.table import Column, column_table, figures, merged_assumption_lines, table
@@ -98,7 +98,8 @@ def link_lines(row: JobsRow) -> Iterator[str]:
     for job in row.jobs:
         for link in job.links[:_MOST_LINES]:
             together = "" if link.together_s is None else f", both send for {format_time(link.together_s)} a step"
-            many = f"{link.links} links, longest on " if link.links > 1 else ""
+            most = "busiest" if link.together_s is None else "longest on"
+            many = f"{link.links} links, {most} " if link.links > 1 else ""
             yield f"  {job.name} with {link.beside}: {many}{link.src} to {link.dst}{together}; busy {100 * link.busy:.1f} %"
         if len(job.links) > _MOST_LINES:
             yield f"  {job.name} with {len(job.links) - _MOST_LINES} more"

@@ -10,6 +10,7 @@ from emu.fabric.graph import Graph
 from emu.fabric.run import run_graph
 from emu.study.jobs.step_graphs.placed_job import StepTasks
 from emu.study.jobs.step_graphs.shared_graph import RepeatedJob, shared_graph
+from emu.trace.report.spans import Spans, common
 
 
 def message_and_more(bytes_: int, alpha_fs: int) -> Graph:
@@ -43,3 +44,11 @@ def test_the_owner_of_a_task_is_the_number_of_its_job():
     tasks = StepTasks(message_and_more(10, 0), None)
     shared = shared_graph([RepeatedJob(tasks, 2), RepeatedJob(tasks, 1)])
     assert shared.graph.owner.tolist() == [-1, 0, 0, -1, 0, 0, -1, -1, 1, 1, -1]
+
+
+def test_spans_that_are_in_both_of_two_sets():
+    one, other = Spans(np.array([0, 10]), np.array([5, 20])), Spans(np.array([3, 15, 30]), np.array([12, 16, 40]))
+    both = common(one, other)
+    assert list(zip(*map(np.ndarray.tolist, both), strict=True)) == [(3, 5), (10, 12), (15, 16)]
+    nothing = Spans(np.empty(0, np.int64), np.empty(0, np.int64))
+    assert len(common(one, nothing).start) == len(common(nothing, other).start) == 0

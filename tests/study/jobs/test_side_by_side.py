@@ -10,10 +10,12 @@ from emu.fabric.packet_fabric import packet_fabric
 from emu.model.plan.plan_text import parse_plan
 from emu.study.jobs.job import Job, TrainingWork, loop_work
 from emu.study.jobs.jobs_request import JobsRequest, JobsSetting
-from emu.study.jobs.side_by_side import RunSideBySide, SideBySide, npu_ranges, place_side_by_side
+from emu.study.jobs.setting_run import RunSideBySide, npu_ranges, run_in_setting
+from emu.study.jobs.side_by_side import SideBySide, place_side_by_side
 from emu.study.jobs.step_graphs.placed_job import place_job
 from emu.study.training.estimate import EstimateRequest, estimate
 from emu.topology.catalogue import build_topology
+from emu.trace.report.spans import common
 from emu.units import TICKS_PER_S
 from launch.data.devices import find_device
 
@@ -33,7 +35,7 @@ def loop(name: str, npus: tuple[int, ...] = (), pause_ms: float = 2, size: int =
 def run(jobs: list[Job], where: str = LINE, steps: int = 4, setting: JobsSetting = PACKED, **more) -> RunSideBySide:
     request = JobsRequest(tuple(jobs), steps, **more)
     request.check()
-    return place_side_by_side(request, build_topology(where), setting.placement).in_setting(setting)
+    return run_in_setting(place_side_by_side(request, build_topology(where), setting.placement), setting)
 
 
 def training(plan: str, batch: int, model: str = "llama-tiny", seq: int = 64) -> TrainingWork:
@@ -183,8 +185,8 @@ def at_random(time: str, most_messages: int, **more: int) -> SideBySide:
 
 
 def test_bodies_for_requests_that_meet_are_told_with_a_range_that_holds_the_steps_of_every_message():
-    coarse = at_random("composed", 100).in_setting(JobsSetting("random")).row
-    fine, whole = (at_random(time, 2**20).in_setting(JobsSetting("random")).row for time in ("composed", "whole"))
+    coarse = run_in_setting(at_random("composed", 100), JobsSetting("random")).row
+    fine, whole = (run_in_setting(at_random(time, 2**20), JobsSetting("random")).row for time in ("composed", "whole"))
     assert sum("too many messages" in line for line in coarse.assumptions) == 1
     assert not any("too many messages" in line for row in (fine, whole) for line in row.assumptions)
     assert {job.between_s for row in (fine, whole) for job in row.jobs} == {None}
@@ -212,3 +214,29 @@ def test_all_links_that_two_jobs_share_are_counted():
     for time in ("whole", "composed"):
         row = run(jobs, "ring:n=600,bandwidth=1GB/s,latency=0ns", time=time).row
         assert [[link.links for link in job.links] for job in row.jobs] == [[2 * 289], [2 * 289]]
+
+
+@pytest.mark.parametrize(("shift", "share"), [("none", 1), ("circle", 0)])
+def test_jobs_that_send_in_turn_do_not_meet(shift, share):
+    """Steps of 9 ms of computation and 6 ms of messages fit beside one another; at one time, all messages meet."""
+    made = run([loop("a", BETWEEN[0], 9), loop("b", BETWEEN[1], 9)], setting=JobsSetting(shift=shift))
+    for times in made.times:
+        assert times.sending.ticks > 0
+        assert times.meeting.within(*made_window(made)).ticks == share * times.sending.within(*made_window(made)).ticks
+
+
+def made_window(made: RunSideBySide) -> tuple[int, int]:
+    """The ticks from when all jobs have begun until one has ended."""
+    steps = [times.steps for times in made.times]
+    return max(int(of.begin_fs[0]) for of in steps), min(int(of.end_fs[-1]) for of in steps)
+
+
+def test_jobs_meet_on_links_and_not_because_other_jobs_meet():
+    """Two jobs share links at one end of a ring, two others at the other end; the fifth crosses links of its own."""
+    ends = {"a": (0, 4), "b": (1, 5), "c": (30, 34), "d": (31, 35), "e": (50, 54)}
+    work = {name: loop_work("all_reduce", 4_000_000, 2, RING, (name in "bd") * 3 * MS) for name in ends}
+    made = run([Job(name, work[name], npus) for name, npus in ends.items()], "ring:n=64,bandwidth=1GB/s,latency=0ns")
+    for one, other in ((0, 1), (1, 0), (2, 3), (3, 2)):
+        both = common(made.times[one].sending, made.times[other].sending)
+        assert made.times[one].meeting.ticks == both.ticks > 0
+    assert made.times[4].meeting.ticks == 0

@@ -10,14 +10,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from emu.arrays import F64, I64, Bool
+from emu.arrays import F64, I64
 from emu.memo import kept_by
 from emu.study.jobs.step_graphs.placed_job import StepTasks
 from emu.study.jobs.step_graphs.shared_graph import StepTimes
 from emu.study.jobs.step_graphs.steady import SteadyRun
-from emu.trace.report.spans import Spans, covered
+from emu.trace.report.spans import Spans, common, covered
 from emu.units import seconds
 
+NO_SPANS = Spans(np.empty(0, np.int64), np.empty(0, np.int64))
 _MOST_LINKS = 256  # shared links that are looked at, those that are busiest
 
 
@@ -55,39 +56,6 @@ def links_in_common(busy: F64) -> I64:
     return common[np.argsort(-busy[:, common].sum(axis=0).round(9), kind="stable")][:_MOST_LINKS]
 
 
-class JobTimes(NamedTuple):
-    """The times of one job in a run: its steps, and the spans in which it sends."""
-
-    name: str
-    steps: StepTimes
-    sending: Spans  # in which it has a message on the fabric
-    meeting: Spans  # ... on a link that another job uses, too
-
-
-def times_of_jobs(run: SteadyRun, names: Sequence[str], links: I64) -> tuple[JobTimes, ...]:
-    """Return the times of each job in a run.
-
-    Args:
-        run: The run.
-        names: The names of the jobs.
-        links: The links that two jobs or more use.
-    """
-    graph = run.shared.graph
-    sent = np.diff(graph.hop_start) > 0
-    meets = np.zeros(graph.n_tasks, np.bool_)
-    meets[graph.hop_task[np.isin(graph.hop_link, links)]] = True
-    spans = zip(_by_job(run, sent), _by_job(run, meets), strict=True)
-    return tuple(JobTimes(name, steps, *of) for name, steps, of in zip(names, run.steps, spans, strict=True))
-
-
-def _by_job(run: SteadyRun, tasks: Bool) -> list[Spans]:
-    """Return the spans in which each job has one of the marked messages on the fabric."""
-    chosen, timeline = np.flatnonzero(tasks), run.timeline
-    owner = run.shared.graph.owner[chosen]
-    of_jobs = (chosen[owner == job] for job in range(len(run.steps)))
-    return [covered(Spans(timeline.start_fs[own], timeline.left_fs[own])) for own in of_jobs]
-
-
 @dataclass(frozen=True, eq=False)
 class LinkUse:
     """The spans in which each job has messages on links, of a run with all messages.
@@ -104,7 +72,7 @@ class LinkUse:
         """Return the seconds of a steady step of job `one` for which it and another job have messages on a link."""
         steady, steps = self.run.steady[one], self.run.steps[one]
         window = int(steps.begin_fs[steady][0]), int(steps.end_fs[steady][-1])
-        mine, theirs = (self._spans(link, job).within(*window) for job in (one, other))
+        mine, theirs = (self.spans(link, job).within(*window) for job in (one, other))
         return seconds(mine.ticks + theirs.ticks - covered(mine, theirs).ticks) / int(steady.sum())
 
     @cached_property
@@ -118,9 +86,44 @@ class LinkUse:
         return key[order], task[order]
 
     @kept_by(lambda _, link, job: (link, job))
-    def _spans(self, link: int, job: int) -> Spans:
+    def spans(self, link: int, job: int) -> Spans:
         """Return the spans in which a job has messages on a link."""
         keys, tasks = self._hops
         low, high = np.searchsorted(keys, np.array((0, 1)) + link * len(self.run.steps) + job)
         own, timeline = tasks[low:high], self.run.timeline
         return covered(Spans(timeline.start_fs[own], timeline.left_fs[own]))
+
+
+class JobTimes(NamedTuple):
+    """The times of one job in a run: its steps, and the spans in which it sends."""
+
+    name: str
+    steps: StepTimes
+    sending: Spans  # in which it has a message on the fabric
+    meeting: Spans  # ... on a link on which another job has one at the same time
+
+
+def times_of_jobs(use: LinkUse, names: Sequence[str]) -> tuple[JobTimes, ...]:
+    """Return the times of each job in a run; `use` has the links that several jobs share."""
+    run, found = use.run, list[JobTimes]()
+    for job, (name, steps) in enumerate(zip(names, run.steps, strict=True)):
+        found.append(JobTimes(name, steps, _sending(run, job), _meeting(use, job)))
+    return tuple(found)
+
+
+def _sending(run: SteadyRun, job: int) -> Spans:
+    """Return the spans in which a job has a message on the fabric."""
+    graph, timeline = run.shared.graph, run.timeline
+    own = np.flatnonzero((graph.owner == job) & (np.diff(graph.hop_start) > 0))
+    return covered(Spans(timeline.start_fs[own], timeline.left_fs[own]))
+
+
+def _meeting(use: LinkUse, job: int) -> Spans:
+    """Return the spans in which a job has a message on a link on which another job has one, too."""
+    others = [other for other in range(len(use.run.steps)) if other != job]
+    found = [NO_SPANS]
+    for link in use.links.tolist():
+        mine = use.spans(link, job)
+        if len(mine.start):
+            found.append(common(mine, covered(NO_SPANS, *(use.spans(link, other) for other in others))))
+    return covered(*found)
