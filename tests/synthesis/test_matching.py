@@ -7,7 +7,9 @@ from emu.collective.operation import operation
 from emu.collective.proof import prove
 from emu.collective.transform import slot_representatives
 from emu.errors import InputError
+from emu.study.synthesize import SynthesisRequest, synthesize
 from emu.study.timing import CollectiveJob, time_collective
+from emu.synthesis import hops as hop_search
 from emu.synthesis.hops import hop_network
 from emu.synthesis.matching import matched_schedule
 from emu.synthesis.translation import grid_hops, grid_schedule
@@ -61,6 +63,45 @@ def test_on_one_switch_every_round_is_a_shift():
     schedule = grid_schedule(grid_hops(topology, hop_network(topology, tuple(range(6)))), 1, 2.0**20, never)
     assert (schedule.n_rounds, schedule.n_rows) == (5, 5)
     assert time_s(topology, schedule, 6 * 2**20) == pytest.approx(5 * 2**20 / 50e9 + 1e-6, rel=1e-6)
+
+
+@pytest.mark.parametrize("line", ["ub-mesh:pod:dims=2x2x2x2", f"switch:n=6,{LINK}"])
+def test_where_switches_join_many_ranks_hops_of_rank_0_along_axes_stand_for_all(monkeypatch, line):
+    """They are the hops that are kept of all, and what they give does the operation."""
+    topology = build_topology(line)
+    n = topology.n_npus
+    full = grid_hops(topology, hop_network(topology, tuple(range(n))))
+    monkeypatch.setattr(hop_search, "_MOST_PAIRS", n * n - 1)
+    topology = build_topology(line)
+    hops = hop_network(topology, tuple(range(n)))
+    assert not hops.src.any()
+    grid, kept = grid_hops(topology, hops), full.along_axes() or full
+    assert grid.along_axes() is None
+    assert (grid.to.tolist(), grid.taken) == (kept.to.tolist(), kept.taken)
+    prove(*slot_representatives(grid_schedule(grid, 4, 2.0**18, never), operation("all_gather", n)))
+    for name in ("all_gather", "reduce_scatter", "all_reduce", *(["all_to_all"] if "switch" in line else [])):
+        found = synthesize(topology, SynthesisRequest(name, 2**20))
+        prove(found.schedule.expand(), found.operation)
+    with pytest.raises(InputError, match="no schedule can be timed on"):
+        synthesize(topology, SynthesisRequest("broadcast", 2**20))
+
+
+def test_many_ranks_that_switches_join_unevenly_are_refused(monkeypatch):
+    monkeypatch.setattr(hop_search, "_MOST_PAIRS", 3)
+    uneven = made(2, 3, [(a, b, rate * 1e9, 0) for rate, npu in ((1, 0), (2, 1)) for a, b in ((npu, 2), (2, npu))])
+    with pytest.raises(InputError, match="synthesize: ranks must be at most 1 where switches join them, got 2"):
+        hop_network(uneven, (0, 1))
+
+
+def test_hops_along_axes_serve_racks_under_a_clos_better_than_all():
+    """Ways that lead to no like NPU of another rack take the links between racks for one block each."""
+    topology = build_topology("ub-mesh:dcn:dims=2x2x1x2x2x2")
+    grid = grid_hops(topology, hop_network(topology, tuple(range(32))))
+    few = grid.along_axes()
+    reached = np.unique(few.to).tolist()
+    assert reached == [1, 2, 4, 8, 16]
+    every, some = (time_s(topology, grid_schedule(each, 16, 2.0**19, never), 2**28) for each in (grid, few))
+    assert some < 0.97 * every
 
 
 def test_there_are_no_translations_of_a_path_or_of_some_of_the_npus():
