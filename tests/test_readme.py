@@ -10,6 +10,7 @@ import pytest
 
 from launch.main import COMMANDS
 from tests.forked import Fork, command, script
+from tests.launch.repeated import replaced
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
@@ -109,12 +110,12 @@ def demo() -> list[list[str]]:
 def test_the_demo_estimates_a_real_model_and_what_it_trains_fits(tmp_path: Path) -> None:
     *trained, estimated = demo()
     for words in trained:
-        assert "steps must be 1 or more, got 0" in run(tmp_path, command, *words, "--steps", "0", fails=True)
-    assert re.search(r"^MFU +0\.\d", run(tmp_path, command, *estimated, "--global-batch", "128"), re.MULTILINE)
+        assert "steps must be 1 or more, got 0" in run(tmp_path, command, *replaced(words, "--steps", "0"), fails=True)
+    assert re.search(r"^MFU +0\.\d", run(tmp_path, command, *replaced(estimated, "--global-batch", "128")), re.MULTILINE)
 
 
 @pytest.mark.slow
 def test_the_demo_trains(tmp_path: Path) -> None:
     for words in demo()[:2]:
-        printed = run(tmp_path, command, *words, "--steps", "2", "--seq", "16", "--global-batch", "4")
+        printed = run(tmp_path, command, *replaced(words, "--steps", "2", "--seq", "16", "--global-batch", "4"))
         assert "of one process's" in printed

@@ -208,7 +208,7 @@ _KINDS: dict[Any, tuple[Any, str]] = {
     float | None: (Real | None, "a number"),
     str: (str, "text"),
     str | None: (str | None, "text"),
-    Words: (str | Path | list | tuple, "text, or a list of texts"),
+    Words: (str | Path | list | tuple | None, "text, or a list of texts"),
 }
 
 

@@ -16,6 +16,7 @@ from emu.model.plan.plan import CHOICES
 from emu.model.plan.plan_checks import check_runs
 from emu.model.plan.plan_text import WORDS, parse_plan
 from emu.topology.catalogue import TOPOLOGIES
+from tests.launch.repeated import replaced
 from tests.two_layers import TWO_LAYERS
 
 TRAIN = ("train", "--model", TWO_LAYERS, "--topology", "ub-mesh:board", "--steps", "2", "--seq", "32")
@@ -36,7 +37,7 @@ def test_training_learns_what_one_process_learns_and_says_what_a_step_takes(emu)
 
 
 def test_a_run_in_another_process_with_more_threads_differs_in_nothing_but_wall_times(emu) -> None:
-    words = [*TRAIN, "--plan", "dp=2,tp=2", "--steps", "1", "--json"]
+    words = replaced(TRAIN, "--plan", "dp=2,tp=2", "--steps", "1", "--json")
     command, env = [str(Path(sys.executable).with_name("emu")), *words], {**os.environ, "OMP_NUM_THREADS": "2"}
     other = json.loads(subprocess.run(command, env=env, capture_output=True, text=True, check=True, timeout=120).stdout)
     first, second = ({k: v for k, v in run.items() if not k.startswith("wall_")} for run in (emu(*words).json, other))
@@ -108,7 +109,7 @@ def test_training_in_words_prints_losses_parts_and_assumptions(emu, tmp_path: Pa
     ],
 )
 def test_bad_training_input_is_one_line_before_anything_starts(emu, args: list[str], message: str) -> None:
-    done = emu(*TRAIN, *args)
+    done = emu(*replaced(TRAIN, *args))
     assert done.code == 2
     assert done.out == ""
     assert len(done.err.splitlines()) == 1

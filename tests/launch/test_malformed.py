@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.launch.repeated import replaced
+
 SWITCH = "switch:n=4,bandwidth=50GB/s,latency=500ns"
 STEP = ("--model", "llama-tiny", "--global-batch", "2", "--seq", "32", "--topology", SWITCH)
 PLAN = ("--plan", "tp=2,dp=2")
@@ -83,7 +85,7 @@ def test_a_malformed_value_is_named_in_one_line(emu, command, option, value, fie
     """The line has the field and the value."""
     more = () if command != "outage" or option == "--fault" else ("--fault", "link 0-4 from 10s to 40s")
     domain = ("--mtbf", "1y", "--mttr", "4h") if option == "--domain" else ()
-    done = emu(command, *COMMANDS[command], *more, *domain, option, value)
+    done = emu(command, *replaced((*COMMANDS[command], *more, *domain), option, value))
     assert (done.code, done.out, done.err.count("\n")) == (2, "", 1), done.err
     assert field in done.err
     assert value.rpartition(",")[2].rpartition(" ")[2].rpartition("=")[2] in done.err

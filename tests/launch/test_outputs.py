@@ -16,6 +16,7 @@ from emu.collective.algorithm import ALGORITHMS
 from launch.cli.options.files import OutputFile
 from tests.full import full_disk
 from tests.launch.outputs import CASES, MEANWHILE, Case, script
+from tests.launch.repeated import replaced
 from tests.launch.test_flags import commands
 
 READ = {"--config", "--import", "--data", "--from", "--like", "--log", "--ray-options"}
@@ -232,7 +233,7 @@ def test_a_checkpoint_on_a_full_disk_says_so_and_the_last_whole_one_stays(emu) -
     words = (*case_of("train", "--trace").given({}), "--checkpoint", "kept")
     assert emu(*words).code == 0
     with full_disk(20_000):
-        done = emu(*words, "--steps", "2")
+        done = emu(*replaced(words, "--steps", "2"))
     assert done.code == 1
     last = done.err.splitlines()[-1]
     assert last.startswith(f"emu: --checkpoint: cannot write {str(Path('kept').resolve() / 'step-2')!r}: rank 0: ")

@@ -144,7 +144,7 @@ def test_an_answer_is_saved_in_all_its_forms():
         ({"npus": 0}, "queue: npus must be 1 or more, got 0"),
         ({"npus_per_node": 0, "faultless": False}, "queue: npus_per_node must be 1 or more, got 0"),
         ({"seed": -1}, "queue: seed must be 0 or more, got -1"),
-        ({"policy": 5}, "no policy of a queue is called '5'"),
+        ({"policy": 5}, "queue: policy must be text, or a list of texts, got 5"),
         ({"arrivals": 5}, "queue: arrivals must be the name of a file, got 5"),
         ({"days": 1e-12}, "queue: days must be from 0.0001 to 3650, got 1e-12"),
     ],
