@@ -233,7 +233,7 @@ class _Search:
         hops = hop_network(self.site.topology, self.site.npus)
         families = ExchangeFamilies if self.op.name == ALL_PAIRS else VariantFamilies
         if hops.grid is not None:
-            self.refused = "so many ranks that switches join need translations of its ways, and there are none; take fewer ranks"
+            self.refused = "so many ranks behind switches need translations, and none serve here; take fewer ranks"
         return families(self.site.topology, hops, self.op, block_bytes, self.tick)
 
     def made(self, wanted: Variant) -> Schedule | None:
