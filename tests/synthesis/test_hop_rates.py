@@ -60,7 +60,7 @@ def test_a_program_that_is_too_large_is_not_solved(monkeypatch):
 
 
 def test_ways_of_a_router_are_filled_better_by_their_rates_than_by_capacities_split_off():
-    """Of the hops that HPN's routers offer, trees can take all that the links carry; splitting finds three quarters of it."""
+    """Trees can take all that HPN's links carry over the hops that its routers offer; splitting finds three quarters of it."""
     topology, shares = build_topology(HPN), np.ones(8, np.int64)
     hops = hop_network(topology, tuple(range(8)))
     best_s = tree_optimum(topology, operation("all_gather", 8), tuple(range(8))).s_per_byte
