@@ -232,6 +232,8 @@ class _Search:
         block_bytes = float(self.op.block_counts(self.elements).max(initial=0)) * self.item
         hops = hop_network(self.site.topology, self.site.npus)
         families = ExchangeFamilies if self.op.name == ALL_PAIRS else VariantFamilies
+        if hops.grid is not None:
+            self.refused = "so many ranks behind switches need translations, and none serve here; take fewer ranks"
         return families(self.site.topology, hops, self.op, block_bytes, self.tick)
 
     def made(self, wanted: Variant) -> Schedule | None:

@@ -91,7 +91,8 @@ def best_time(net: CapacityNetwork, shares: I64) -> Fraction:
     unit = int(np.gcd.reduce(net.capacity, axis=None))
     capacity = net.capacity // unit
     others, into = int(shares.sum()) - shares, capacity.sum(axis=0)[: net.n_ranks]
-    time = max(Fraction(int(need), int(most)) for need, most in zip(others, into, strict=True))  # so that flows stay small
+    needs = [(int(need), int(most)) for need, most in zip(others, into, strict=True) if need]  # a lone root needs nothing
+    time = max(Fraction(*each) for each in needs)  # so that flows stay small
     for sink in range(net.n_ranks):
         while True:
             scaled = with_source(capacity * time.numerator, shares * time.denominator)

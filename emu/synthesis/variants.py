@@ -6,7 +6,7 @@ of translations the second half is made first, and its dual is the first half.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from math import gcd
+from math import lcm
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from emu.collective.transform import concatenate, dual
 from emu.synthesis.both_ways import divide
 from emu.synthesis.capacities import best_time, capacity_network
 from emu.synthesis.forest import Forest, forest_in, grow_forest
+from emu.synthesis.hop_rates import forest_by_rates
 from emu.synthesis.hops import HopNetwork
 from emu.synthesis.matching import matched_schedule
 from emu.synthesis.ordering import lanes, streams
@@ -40,7 +41,7 @@ _SMALL = 16  # latencies of a hop; blocks of less time are small
 _FEW_HOPS = 2**10  # hops of trees that are ordered in no time
 _FEW = 2**15  # ranks times hops, of which a matching takes no time
 
-MATCHED, LANES, STREAMS, BOTH_WAYS = "matched", "lanes", "streams", "both ways"
+MATCHED, LANES, STREAMS, HOP_STREAMS, BOTH_WAYS = "matched", "lanes", "streams", "streams by hops", "both ways"
 GRID, GRID_AXES = "translated", "translated along axes"
 
 
@@ -68,7 +69,7 @@ class VariantFamilies:
     op: Operation
     block_bytes: float
     tick: Tick
-    forests: tuple[Forest, ...] | None = field(default=None, init=False)
+    forests: dict[bool, tuple[Forest, ...]] = field(default_factory=dict, init=False)  # False: by capacities; True: by rates
 
     @property
     def roots(self) -> list[int]:
@@ -97,6 +98,8 @@ class VariantFamilies:
         if self.is_direct or self.is_small or len(self.roots) * self.op.n_ranks <= _FEW_HOPS:
             yield LANES
         yield STREAMS
+        if not self.is_direct:
+            yield HOP_STREAMS
         if self.op.name == "all_reduce":
             yield BOTH_WAYS
 
@@ -109,7 +112,7 @@ class VariantFamilies:
         made = {MATCHED: self._matched, BOTH_WAYS: self._both_ways}
         if how in made:
             return made[how]()
-        return self._ordered(how, 8 if how == STREAMS and not self.is_small else 1)
+        return self._ordered(how, 1 if how == LANES or self.is_small else 8)
 
     @property
     def is_small(self) -> bool:
@@ -152,12 +155,14 @@ class VariantFamilies:
 
     def _ordered(self, how: str, first: int) -> Family:
         """Yield schedules of packed forests, from a number of pieces on, each with twice as many as the one before."""
-        forests, pieces = self._forests(), first
+        forests, pieces = self._forests(by_rates=how == HOP_STREAMS), first
+        if not forests:
+            return
         trees, units = len(forests[0].root), len(forests[0].root) // len(self.roots)
         while trees * (self.op.n_ranks - 1) * pieces * len(forests) <= _MOST_ROWS or pieces == first:
 
             def build(pieces: int = pieces) -> Schedule | None:
-                if how == STREAMS:
+                if how != LANES:
                     return streams(forests, self.hops, pieces)
                 carried = self.root_bytes * len(self.roots) / trees
                 return _joined([lanes(each, self.hops, carried, pieces, self.tick) for each in forests])
@@ -165,18 +170,21 @@ class VariantFamilies:
             yield Variant(how, trees, units, pieces, max(each.depth for each in forests)), build
             pieces *= 2
 
-    def _forests(self) -> tuple[Forest, ...]:
-        """Return the packed forests of the operation, with equally many units."""
-        if self.forests is None:
+    def _forests(self, *, by_rates: bool) -> tuple[Forest, ...]:
+        """Return the packed forests of the operation, with equally many units; empty if they would take too large a program.
+
+        Args:
+            by_rates: Whether they are packed in the rates of hops, in place of the capacities of links.
+        """
+        if by_rates not in self.forests:
             shares = np.zeros(self.op.n_ranks, np.int64)
             shares[self.roots] = 1
             most = max(1, _MOST_TREES // len(self.roots) // (1 if len(self.roots) > 1 else 32))
-            most = min(most, 32)
-            found = [grow_forest(self.hops, shares, most, self.tick, inward=inward) for inward in _INWARD[self.op.name]]
-            trees = [len(each.root) for each in found]
-            common = trees[0] * trees[-1] // gcd(trees[0], trees[-1])
-            self.forests = tuple(each.scaled(common // len(each.root)) for each in found)
-        return self.forests
+            grow = forest_by_rates if by_rates else grow_forest
+            ways = _INWARD[self.op.name]
+            found = [grow(self.hops, shares, min(most, 32), self.tick, inward=inward) for inward in ways]
+            self.forests[by_rates] = _alike([forest for forest in found if forest is not None])
+        return self.forests[by_rates]
 
     def _both_ways(self) -> Family:
         """Yield schedules of an all_reduce by forests to the roots and from them at the same time, in more and more pieces."""
@@ -199,6 +207,12 @@ class VariantFamilies:
 
             yield Variant(BOTH_WAYS, trees, trees, pieces, max(each.depth for each in forests)), build
             pieces *= 2
+
+
+def _alike(forests: list[Forest]) -> tuple[Forest, ...]:
+    """Return one or two forests with equally many units: trees are repeated."""
+    trees = [len(each.root) for each in forests]
+    return tuple(each.scaled(lcm(*trees) // len(each.root)) for each in forests)
 
 
 def _joined(parts: list[Schedule | None]) -> Schedule | None:

@@ -56,7 +56,7 @@ def test_blocks_of_unequal_sizes_are_compared_with_trees_of_the_least() -> None:
 
 
 def test_without_trees_a_matching_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unpaired(_: VariantFamilies) -> None:
+    def unpaired(_: VariantFamilies, *, by_rates: bool) -> None:
         raise UnpairedError
 
     monkeypatch.setattr(VariantFamilies, "_forests", unpaired)

@@ -67,7 +67,7 @@ def test_on_one_switch_every_round_is_a_shift():
 
 @pytest.mark.parametrize("line", ["ub-mesh:pod:dims=2x2x2x2", f"switch:n=6,{LINK}"])
 def test_where_switches_join_many_ranks_hops_of_rank_0_along_axes_stand_for_all(monkeypatch, line):
-    """They are the hops that are kept of all, and what they give does the operation."""
+    """Hops are found that are kept of all, and what they give does the operation."""
     topology = build_topology(line)
     n = topology.n_npus
     full = grid_hops(topology, hop_network(topology, tuple(range(n))))
@@ -82,7 +82,7 @@ def test_where_switches_join_many_ranks_hops_of_rank_0_along_axes_stand_for_all(
     for name in ("all_gather", "reduce_scatter", "all_reduce", *(["all_to_all"] if "switch" in line else [])):
         found = synthesize(topology, SynthesisRequest(name, 2**20))
         prove(found.schedule.expand(), found.operation)
-    with pytest.raises(InputError, match="no schedule can be timed on"):
+    with pytest.raises(InputError, match="; so many ranks behind switches need translations, and none serve here; take fewer"):
         synthesize(topology, SynthesisRequest("broadcast", 2**20))
 
 

@@ -6,7 +6,7 @@ from emu.bound.limit import CROSSED, LATENCY, PATHS, TRIED
 from emu.bound.trees import ALL_CUTS, HALVES, PROGRAM
 from emu.study.synthesis_row import SynthesisRow
 from emu.synthesis.exchange.exchange_families import GRID_LANES, GRID_STREAMS, PATH_LANES, PATH_STREAMS, QUICKEST
-from emu.synthesis.variants import BOTH_WAYS, GRID, GRID_AXES, LANES, MATCHED, STREAMS
+from emu.synthesis.variants import BOTH_WAYS, GRID, GRID_AXES, HOP_STREAMS, LANES, MATCHED, STREAMS
 from emu.units import format_size, format_time
 from launch.show.text.collective_table import BOUND_MEANINGS
 from launch.show.text.table import Column, column_table, merged_assumption_lines
@@ -18,6 +18,7 @@ _ORDERS = {
     LANES: "packed trees; every link of a rank carries one message after another",
     BOTH_WAYS: "streams of trees to the roots and of trees from them at the same time; a linear program divides the links",
     STREAMS: "packed trees; each hop of each tree is a queue of its own, and shares links with others",
+    HOP_STREAMS: "as streams; trees are packed in what a linear program gives each hop that the router offers",
     QUICKEST: "every block takes its quickest path, all at the same time",
     PATH_LANES: "parts of blocks on the paths of a linear program; every link of a rank carries one message after another",
     PATH_STREAMS: "parts of blocks on the paths of a linear program; each hop of each part is a queue of its own",
