@@ -218,7 +218,7 @@ def _measured(placed: Sequence[PlacedBench], where: ClusterOptions, *, timing_on
             return Bench(tuple(_rows_of_several(placed, mover)), words)
         [one] = placed
         total = len(one.request.sizes)
-        timed = finished_items(measure(one, mover), partial(_report, _words_of(placed)), total)
+        timed = finished_items(measure(one, mover), partial(_report, words), total)
         return Bench(tuple(with_progress(timed, _label(one), total, bench_text, itself)), words)
 
 

@@ -1,6 +1,5 @@
 """The command `emu design` and `emu.design`: the answer beside plans at every point, what it tells, and what it refuses."""
 
-from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from emu.topology.catalogue import build_topology
 from launch.front import inputs
 from launch.front.design_space import amount_of, availability_by, devices_of, space_of, spread
 from tests.launch.answers import without_wall
+from tests.launch.repeated import replaced
 
 LINK = "latency=500ns"
 BOOK = """
@@ -166,8 +166,7 @@ def test_an_interrupted_design_goes_on_with_what_it_has_timed(found, monkeypatch
 def test_bad_input_is_one_line(words, said, emu):
     Path("bad.toml").write_text(BOOK.replace("[100, 300]", "-1"))
     Path("free.toml").write_text(BOOK.replace("[1000, 9000]", "0").replace("[100, 300]", "0"))
-    pairs = {name: value for name, value in zip(WORDS[1::2], WORDS[2::2], strict=True) if name not in words}
-    done = emu("design", *chain(*pairs.items()), *words)
+    done = emu(*replaced(WORDS, *words))
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith(f"emu: {said}"), done.err
     assert len(done.err.splitlines()) == 1
