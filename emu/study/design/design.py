@@ -85,6 +85,7 @@ def _counts(search: DesignSearch) -> dict[str, Any]:
     return {
         "points": len(search.points),
         "too_dear": len(search.too_dear),
+        "no_better": len(search.no_better),
         "refused": len(search.refused),
         "timed": len(search.best),
         "bounded": len(search.alive) - len(search.best),

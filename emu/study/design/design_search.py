@@ -6,7 +6,7 @@ its place, as all others can only get worse. So exactly these are worked out fur
 those that are best is open. What is done depends neither on the number of processes nor on how fast they are.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from math import inf
@@ -15,6 +15,7 @@ import numpy as np
 
 from emu.arrays import F64, I64
 from emu.errors import InputError
+from emu.study.design.link_rates import LinkRates, MachineGroups
 from emu.study.design.pareto import pareto_front
 from emu.study.design.point import DesignPoint, DesignRequest
 from emu.study.design.price_list import PriceList
@@ -39,6 +40,8 @@ class DesignSearch:
     refused: dict[int, str] = field(default_factory=dict)  # why a point has no step
     best: dict[int, BestPlan] = field(default_factory=dict)  # of each timed point
     too_dear: I64 = field(init=False)  # numbers of the points beyond the budget or the power
+    no_better: I64 = field(init=False)  # numbers of the points whose links and costs are nowhere better than those of another
+    groups: MachineGroups = field(init=False)
     prices: PriceList = field(init=False)
     measures: F64 = field(init=False)  # [P, 2 or 3] dollars and watts, negative, and availability where it is asked for
     dollars: F64 = field(init=False)  # [P] at the prices in the middle
@@ -88,6 +91,7 @@ class DesignSearch:
         shares = [] if self.request.availability is None else [np.array([each.availability or 0.0 for each in found])]
         self.measures = np.stack([*money, *shares], axis=1)
         self._leave_out_dear_ones()
+        self._leave_out_slow_ones([each.rates for each in found])
 
     def settle(self, best: Callable[[], I64]) -> I64:
         """Work out points until those that are best are all timed, and return these.
@@ -139,6 +143,13 @@ class DesignSearch:
             self.least_s[number] = max(self.least_s[number], found.least_s)
         else:
             self.best[number], self.least_s[number] = found.best, found.least_s
+        if not found.refused:
+            self._raise_bounds(self.groups.slower_than(number), self.least_s[number])
+
+    def _raise_bounds(self, points: I64, least_s: float) -> None:
+        """Raise the bounds of points that are not timed to a bound of faster links; what is left out stays so."""
+        still = points[self.reached[points] < TIMED]
+        self.least_s[still] = np.maximum(self.least_s[still], least_s)
 
     def text(self) -> str:
         """Return a text with what is done; the progress thread calls it."""
@@ -179,6 +190,18 @@ class DesignSearch:
             raise InputError("design: no point is within both --budget and --power; raise one of them or widen the space")
         self.too_dear = alive[~fits[alive]]
         self.least_s[self.too_dear] = inf
+
+    def _leave_out_slow_ones(self, rates: Sequence[LinkRates | None]) -> None:
+        """Leave out each point beside which another one has links nowhere slower, at no more of anything that is paid for."""
+        alive = {*self.alive.tolist()}
+        self.groups = MachineGroups(
+            [
+                (each, (point.device, point.npus)) if each is not None and number in alive else None
+                for number, (each, point) in enumerate(zip(rates, self.points, strict=True))
+            ]
+        )
+        self.no_better = self.groups.no_better(np.column_stack([self.prices.amounts, -self.measures[:, 2:]]))
+        self.least_s[self.no_better] = inf
 
     def name_of(self, number: int) -> str:
         """Return the name of a point: its topology, and device and NPUs where points differ in them."""

@@ -84,6 +84,7 @@ class DesignTable:
     prices: str  # the name of the price book
     points: int
     too_dear: int  # beyond the budget or the power
+    no_better: int  # points beside which another one has links nowhere slower, at no more of anything that is paid for
     refused: int  # points that have no step, for the reasons in `refused_why`
     timed: int  # points whose best plan was timed
     bounded: int  # points that were beaten by their bounds

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from emu.errors import InputError, must_be
 from emu.model.model import find_model
+from emu.study.design.link_rates import LinkRates, link_rates
 from emu.study.design.point import DesignPoint, DesignRequest
 from emu.study.design.price_list import Amounts, amounts_of
 from emu.study.planning.find import BestPlan, find_best_plan
@@ -28,6 +29,7 @@ class Surveyed(NamedTuple):
     least_s: float  # no plan's step takes less
     amounts: Amounts
     availability: float | None
+    rates: LinkRates | None = None  # None: they are not compared with those of other points
 
 
 class ReachedPoint(NamedTuple):
@@ -91,7 +93,8 @@ class DesignWorker:
             return None, Surveyed(str(error), inf, {}, None)
         request, terms = self.request, self.request.devices[point.device].terms
         amounts = amounts_of(topology, point.npus, point.device, request.book, terms)
-        return topology, Surveyed("", inf, amounts, share)
+        rates = link_rates(topology, point.settings) if isinstance(point.topology, str) else None
+        return topology, Surveyed("", inf, amounts, share, rates)
 
     def _least_anywhere(self, point: DesignPoint, topologies: Sequence[Topology]) -> Sequence[float]:
         """Return the bounds of topologies in any placement; if no plan fits the memory, the search says by how much."""

@@ -105,6 +105,7 @@ def searched(table: DesignTable) -> list[str]:
     worst = list(table.refused_why.items())[:_MOST_REASONS]
     timed = f"{table.points:,} points: {table.timed:,} timed ({table.steps:,} steps), {table.bounded:,} beaten by their bounds"
     return [
-        f"{timed}, {table.too_dear:,} beyond the budget or the power, {table.refused:,} without a step",
+        f"{timed}, {table.no_better:,} with links nowhere faster than those of another that costs no more",
+        f"{table.too_dear:,} beyond the budget or the power, {table.refused:,} without a step",
         *(f"no step at {count:,}: {why}" for why, count in worst),
     ]

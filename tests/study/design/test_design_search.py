@@ -10,6 +10,7 @@ from emu.errors import InputError
 from emu.study.cost import Price
 from emu.study.design.design import _all_that_count
 from emu.study.design.design_search import DesignSearch
+from emu.study.design.link_rates import LinkRates
 from emu.study.design.point import DesignPoint
 from emu.study.design.price_list import PricedThing
 from emu.study.design.sensitivity import needed_changes, price_ranges, ranked, winners_at
@@ -31,6 +32,7 @@ class Drawn:
     def __init__(self, seed: int, n: int = 120, **limits: float) -> None:
         numbers = Random(seed)
         self.steps = [float(numbers.randint(50, 90)) for _ in range(n)]
+        self.rates: list[LinkRates | None] = [None] * n
         self.amounts = [[float(numbers.randint(0, 6)) for _ in THINGS[:2]] + [8.0] for _ in range(n)]
         self.shares = [numbers.choice((0.9, 0.95, 1.0)) for _ in range(n)]
         self.asked: list[tuple[int, int]] = []
@@ -54,7 +56,7 @@ class Drawn:
 
     def surveyed(self, number: int) -> Surveyed:
         amounts = {thing: amount for thing, amount in zip(THINGS, self.amounts[number], strict=True) if amount}
-        return Surveyed("", 0.7 * self.steps[number], amounts, self.shares[number])
+        return Surveyed("", 0.7 * self.steps[number], amounts, self.shares[number], self.rates[number])
 
     def dollars(self, number: int, prices=(70.0, 4.0, 200.0)) -> float:
         return sum(amount * price for amount, price in zip(self.amounts[number], prices, strict=True))
@@ -64,12 +66,26 @@ class Drawn:
         return 1000 / self.steps[number], -self.dollars(number), -watts, self.shares[number]
 
 
+class DrawnRates(Drawn):
+    """A space of four structures, in each of which the step depends on the rates of two kinds of links alone."""
+
+    def __init__(self, seed: int, n: int = 120) -> None:
+        super().__init__(seed, n)
+        numbers = Random(seed)
+        for number in range(n):
+            rates = tuple(float(numbers.randint(1, 5)) for _ in range(2))
+            self.rates[number] = LinkRates(f"net{number % 4}", rates)
+            self.steps[number] = 50.0 + 5 * (number % 4) + sum(20.0 / rate for rate in rates)
+            if number % 3:  # rates that cost nothing
+                self.amounts[number], self.shares[number] = [2.0, float(number % 4), 8.0], 1.0
+
+
 def beats(one, other) -> bool:
     return one != other and all(a >= b for a, b in zip(one, other, strict=True))
 
 
-def settled(seed: int, **limits: float) -> Drawn:
-    drawn = Drawn(seed, **limits)
+def settled(seed: int, kind: type[Drawn] = Drawn, **limits: float) -> Drawn:
+    drawn = kind(seed, **limits)
     drawn.search.survey()
     drawn.search.settle(lambda: _all_that_count(drawn.search))
     return drawn
@@ -83,6 +99,27 @@ def test_the_front_is_that_of_all_times(seed):
     assert drawn.search.front().tolist() == front
     best = max(range(120), key=lambda number: every[number][0] / drawn.dollars(number))
     assert ranked(drawn.search)[0] == best
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_points_with_slower_links_need_no_time_and_the_front_has_the_same_values(seed):
+    drawn = settled(seed, DrawnRates)
+    every = [drawn.values(number) for number in range(120)]
+    front = {own for own in every if not any(beats(other, own) for other in every)}
+    assert {every[number] for number in drawn.search.front().tolist()} == front
+    assert len(drawn.search.no_better) > 20
+    assert not {number for number, _ in drawn.asked} & {*drawn.search.no_better.tolist()}
+
+
+def test_a_time_bounds_the_points_whose_links_are_nowhere_faster():
+    drawn = settled(1, DrawnRates)
+    still = [number for number in drawn.search.alive.tolist() if number not in drawn.search.best]
+    nearest = {number for number, to in drawn.asked if to == NEAREST}
+    raised = [number for number in still if drawn.search.least_s[number] > BOUNDS[NEAREST] * drawn.steps[number] + 1e-9]
+    assert raised
+    assert {*raised} - nearest
+    for number in still:
+        assert drawn.search.least_s[number] <= drawn.steps[number]
 
 
 @pytest.mark.parametrize("seed", range(4))
