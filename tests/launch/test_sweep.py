@@ -44,6 +44,18 @@ def test_several_sweeps_are_their_product_on_every_topology(emu, tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+def test_an_option_that_is_swept_need_not_be_given(emu, tmp_path):
+    swept = ("--sweep", "seq=32..128:3", "--sweep", "global-batch=16,32")
+    given = emu(*STEP, *swept)
+    words = (*STEP[:5], *STEP[9:])
+    assert not {"--seq", "--global-batch"} & {*words}
+    assert emu(*words, *swept).out == given.out
+    scenario = tmp_path / "scenario.toml"
+    scenario.write_text('model = "llama-tiny"\nplan = "tp=4,dp=2"\nsweep = ["seq=32..128:3", "global-batch=16,32"]\n')
+    assert emu("estimate", "--config", str(scenario), "--topology", SWITCH).out == given.out
+    assert emu("estimate", *swept[:2], "--config", str(scenario), "--global-batch", "16", "--topology", SWITCH).code == 0
+
+
 def test_a_point_that_fits_nothing_leaves_its_reason(emu):
     done = emu(*STEP, "--sweep", "plan.tp=4,16", "--json")
     fits, other = done.json

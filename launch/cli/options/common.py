@@ -118,12 +118,25 @@ pace_events_option = click.option(
     help="on: elapsed_time of a script's torch.cuda.Event is virtual time; off: it is the time of this host. "
     "[default: on, with --pace]",
 )
+
+
+def _default_to_swept(ctx: click.Context, _: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Make the first value of a sweep the default of the option that it sweeps, which then need not be given."""
+    for name, _, values in (text.partition("=") for text in texts):
+        known = ctx.default_map = ctx.default_map or {}
+        known.setdefault(name.strip().replace("-", "_"), values.partition(",")[0].partition("..")[0].strip())
+    return texts
+
+
 sweep_option = click.option(
     "--sweep",
     multiple=True,
+    is_eager=True,  # before an option is missed
+    callback=_default_to_swept,
     metavar="NAME=VALUES",
     help=f"Repeat the command with NAME at each of these values; give several sweeps for all combinations. NAME is {SWEPT}. "
-    "VALUES are a list such as 1,2,4, or 25GB/s..400GB/s:5 for five values with a constant ratio.",
+    "VALUES are a list such as 1,2,4, or 25GB/s..400GB/s:5 for five values with a constant ratio. An option that is swept "
+    "need not be given.",
 )
 fault_option = click.option(
     "--fault",

@@ -247,7 +247,8 @@ def _set_defaults(ctx: click.Context, param: click.Parameter, path: Path | None)
         for name in found:
             if name not in options:
                 raise _with_path(path, unknown(f"option of `{ctx.command_path}`", name, options))
-        ctx.default_map = {str(options[name].name): _value(path, name, options[name], found[name]) for name in found}
+        of_file = {str(options[name].name): _value(path, name, options[name], found[name]) for name in found}
+        ctx.default_map = {**(ctx.default_map or {}), **of_file}
 
 
 def _names_of(param: click.Parameter) -> list[str]:
