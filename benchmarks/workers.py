@@ -47,6 +47,7 @@ CASES = {
         *("--topology", "ub-mesh:board:lane_rate={7GB/s..28GB/s:4},latency={100ns,500ns}", "--faults", "tp=2,rate=1%"),
         *("--stack", "software=megatron", "--plan", "recompute=none,pp=1,cp=1", "--npu", "dollars=30000,watts=700"),
     ),
+    "queue": ("queue", "--topology", "infinitehbd:k=3", "--mix", "acme", "--jobs", "300", "--load", "80%", "--seeds", "100"),
     "repro": ("repro", "all"),
 }
 _KEPT = ("plan", "design", "repro")  # commands with a cache
