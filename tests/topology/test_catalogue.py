@@ -177,7 +177,8 @@ def test_first_settings_may_stand_without_their_names(name):
     blueprint = TOPOLOGIES.find(name)
     for settings in filter(None, blueprint.examples):
         words = dict(word.split("=", 1) for word in settings.split(","))
-        first = list(takewhile(lambda key: words.get(key, "")[:1].isdigit(), [key for key, _ in blueprint.kinds]))
+        values = takewhile(lambda value: value[:1].isdigit(), [words.get(key, "") for key, _ in blueprint.kinds])
+        first = [key for (key, _), _ in zip(blueprint.kinds, values, strict=False)]
         rest = [f"{key}={value}" for key, value in words.items() if key not in first]
         bare = ",".join([*(words[key] for key in first), *rest])
         assert parse_topology(f"{name}:{bare}" if bare else name) == (name, words)

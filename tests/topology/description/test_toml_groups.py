@@ -250,7 +250,7 @@ def test_switches_that_differ_only_in_adding_are_kept_apart(built):
     [
         (
             "[switches]\nleaf = { adds = true }\n",
-            "own.toml, switches, leaf: no count is given; write leaf = { count = 3, ... }",
+            "own.toml, switches, leaf: no count is given; write leaf = { count = 3",
         ),
         ("[switches]\nleaf = { count = 2, adds = 1 }\n", "own.toml, switches, leaf: adds must be true or false, got 1"),
         ("[switches]\nleaf = { count = 2, add = true }\n", "own.toml, switches, leaf: unknown key 'add'; did you mean adds?"),

@@ -131,9 +131,8 @@ def test_of_many_steps_the_first_are_told() -> None:
 
 
 def test_the_algorithms_of_several_axes_have_a_line_for_each_axis_in_the_order_of_a_plan() -> None:
-    step = replace(
-        STEP, algorithms_by_axis={"dp": {"all_reduce": "ring"}, "": {}, "tp": {"all_gather": "direct", "all_reduce": "tree"}}
-    )
+    of_tp = {"all_gather": "direct", "all_reduce": "tree"}
+    step = replace(STEP, algorithms_by_axis={"dp": {"all_reduce": "ring"}, "": {}, "tp": of_tp})
     lines = fact_lines(foot_facts(step))
     at = next(number for number, line in enumerate(lines) if line.startswith("algorithms"))
     assert lines[at:] == [
