@@ -289,7 +289,9 @@ def test_a_collective_on_part_of_a_grid_is_shown(emu) -> None:
     refused = emu("show", "collective", "all_reduce", "flex-sipco", "--dims", "4x4:0-7,9")
     assert (refused.code, refused.err.strip()) == (
         2,
-        "emu: all_reduce flex-sipco: does not take shape 4x4:0-7,9; 3x3:0-8 works",
+        "emu: all_reduce flex-sipco: does not take shape 4x4:0-7,9; 3x3:0-8 works. It takes ranks on a part of a grid of equal "
+        "sizes, such as 4x4:0-7: two whole rows or more, which have all places of at least one digit of the first dim in which "
+        "they differ",
     )
 
 
