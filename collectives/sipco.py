@@ -113,8 +113,8 @@ def _job(part: PartialGrid) -> _Job:
 def _takes(shape: Shape) -> bool:
     """Return whether the algorithm supports a shape.
 
-    It takes part of a grid of equal sizes whose members fill whole rows, differ on a higher level than 0, and have all places
-    of at least one digit of the highest level.
+    It takes ranks on a part of a grid of equal sizes, such as 4x4:0-7: two whole rows or more, which have all places of at
+    least one digit of the first dim in which they differ.
     """
     if not isinstance(shape, PartialGrid) or len(set(shape.dims)) != 1 or not 2 <= shape.dims[0] <= len(shape.members) // 2:
         return False

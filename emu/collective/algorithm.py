@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from inspect import getdoc
 from itertools import chain, islice
 from threading import Lock
 from typing import Any, NamedTuple, TypeVar
@@ -78,7 +79,9 @@ class Algorithm:
         """
         if not self.takes(shape):
             best = show_shape(self.fit(ranks_of(shape)))
-            raise InputError(f"{self.operation} {self.name}: does not take shape {show_shape(shape)}; {best} works")
+            expected = " ".join((getdoc(self.accepts) or "").partition("\n\n")[2].split()) if self.accepts else ""
+            line = f"{self.operation} {self.name}: does not take shape {show_shape(shape)}; {best} works"
+            raise InputError(f"{line}. {expected.removesuffix('.')}" if expected else line)
 
     def schedule(self, shape: Shape, root: int = 0) -> Schedule:
         """Return the schedule on a shape, with every row stored.
@@ -156,7 +159,8 @@ def collective(
         name: The name of the algorithm, in kebab-case.
         claim: The time that its paper promises; `verify` checks it on every shape. None: no promise.
         shapes: Yields, for n, the shapes of n ranks that the builder takes, the best first.
-        takes: Says whether the builder takes a shape, where `shapes` lists only some. None: it takes the listed ones.
+        takes: Says whether the builder takes a shape, where `shapes` lists only some. Where a shape is refused, the error has
+            the second paragraph of its docstring. None: the builder takes the listed shapes.
         default: Whether the algorithm serves the operation where no other is named.
         needs_adding: Whether its helpers are switches that add. It is not built for a topology that has none.
 

@@ -20,7 +20,7 @@ tiers = ["leaf to spine"]      # of whose links injection is counted; a section 
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import reduce
@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from emu.errors import InputError, mendable, must_be
+from emu.errors import InputError, must_be
 from emu.topology.description.values import check_keys, load_toml
 from emu.topology.facts.facts import bisection, exchange_rate
 from emu.topology.topology import Topology
@@ -110,6 +110,14 @@ class Section:
         )
 
 
+class UnpricedError(InputError):
+    """The error of a network of which a part has no price in a book."""
+
+    def __init__(self, book: str, line: str, mend: str) -> None:
+        super().__init__(f"{book}: {line}; {mend}")
+        self.field, self.value, self.mend = "--prices", book, mend
+
+
 @dataclass(frozen=True, slots=True)
 class PriceBook:
     """The prices of network parts from one source, in sections for kinds of systems."""
@@ -124,14 +132,15 @@ class PriceBook:
         They are those of its own sections and, for parts that these lack, those of the section of every system.
 
         Raises:
-            InputError: The book has none of these sections.
+            UnpricedError: The book has none of these sections.
         """
         system, _, rest = topology.name.partition(":")
         named = ANY, system, f"{system}:{rest.partition(':')[0]}"
         found = [self.sections[name] for name in named if name in self.sections]
         if not found:
             known = ", ".join(sorted(self.sections))
-            raise must_be(self.name, "prices", f"of {system}, or of any", known, f"give a section [{system}.parts]")
+            line = f"prices must be of {system}, or of any, got {known!r}"
+            raise UnpricedError(self.name, line, f"give a section [{system}.parts]")
         return reduce(lambda other, own: own.over(other), found)
 
 
@@ -289,16 +298,13 @@ def cost(topology: Topology, book: PriceBook, *, across: bool = False, exchange:
         exchange: Whether to compute the bandwidth of an all-to-all, by `exchange_rate`.
 
     Raises:
-        InputError: A part of the bill has no price, or the topology has no such tier; or as `exchange_rate`.
+        UnpricedError: A part of the bill has no price.
+        InputError: The topology has no such tier; or as `exchange_rate`.
     """
     section = book.of(topology)
     prices = {part: section.price(part) for part in topology.bill}
-    missing = [part for part in topology.bill if prices[part] is None and not section.is_free(part)]
-    if missing:
-        told = [f"{part!r}{f' ({why})' if (why := section.why_unpriced(part)) else ''}" for part in missing]
-        what = f"no price for {', '.join(told)} of {topology.name}"
-        mend = "give --prices a .toml file that has a price of it, or its name in `free`"
-        raise mendable(f"{book.name}: {what}", "--prices", book.name, mend)
+    if missing := [part for part in topology.bill if prices[part] is None and not section.is_free(part)]:
+        raise _unpriced(topology, book, missing)
     paid = {part: price for part, price in prices.items() if price is not None}
     low = Cost(
         topology.name,
@@ -314,6 +320,14 @@ def cost(topology: Topology, book: PriceBook, *, across: bool = False, exchange:
     if all(price.low == price.high for price in paid.values()):
         return low
     return replace(low, high=replace(low, **_cost_fields(topology, {part: price.high for part, price in paid.items()})))
+
+
+def _unpriced(topology: Topology, book: PriceBook, missing: Sequence[str]) -> UnpricedError:
+    """Return the error for parts of a topology that have no price in a book."""
+    section = book.of(topology)
+    told = [f"{part!r}{f' ({why})' if (why := section.why_unpriced(part)) else ''}" for part in missing]
+    mend = "give --prices a .toml file that has a price of it, or its name in `free`"
+    return UnpricedError(book.name, f"no price for {', '.join(told)} of {topology.name}", mend)
 
 
 def _cost_fields(topology: Topology, prices: Mapping[str, Price]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The registry of topologies, and the parser of texts such as `NAME:VARIANT:key=value,...`.
+"""The registry of topologies, and the parser of texts such as `NAME:VARIANT:key=value,...` and `NAME:VARIANT:4x4`.
 
 The arguments of a builder are its settings; their annotations say how each is read and shown. Arguments that several builders
 share may be one dataclass: its fields are settings as well.
@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import wraps
+from itertools import takewhile
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 from emu.errors import InputError, at_place, either, must_be
@@ -287,14 +288,38 @@ def _from_settings(settings: inspect.Signature, build: Build, call: Callable[...
     return called
 
 
+def parse_topology(text: str) -> tuple[str, dict[str, str]]:
+    """Return the name, NAME or NAME:VARIANT, and the texts of settings of `NAME[:VARIANT][:value,...][:key=value,...]`.
+
+    Values without a key are those of the first settings, in the order of `emu list topologies NAME`: `torus:4x4` is
+    `torus:dims=4x4`. Such a value begins with a digit.
+
+    Raises:
+        InputError: As `parse_call`.
+    """
+    head, _, tail = text.rpartition(":")
+    if tail[:1].isdigit() and TOPOLOGIES.has(head) and not TOPOLOGIES.has(text):
+        text = f"{head}:{_with_keys(tail, [key for key, _ in TOPOLOGIES.find(head).kinds])}"
+    name, variant, settings = parse_call(text, "topology")
+    return f"{name}:{variant}" if variant else name, settings
+
+
+def _with_keys(values: str, keys: Sequence[str]) -> str:
+    """Return settings such as `4x4,latency=1us` with the key of each value that has none, up to the first that has one."""
+    words = values.split(",")
+    bare = len(list(takewhile(lambda word: "=" not in word, words)))
+    named = [f"{key}={word}" for key, word in zip(keys, words[:bare], strict=False)]
+    return ",".join((*named, *words[len(named) :]))
+
+
 def read_topology(text: str) -> tuple[Blueprint, dict[str, Any]]:
-    """Return the blueprint and the builder's arguments of `NAME[:VARIANT][:key=value,...]`.
+    """Return the blueprint and the builder's arguments of a text that `parse_topology` takes.
 
     Raises:
         InputError: The name or the variant is unknown (the message names the nearest), or a setting is bad.
     """
-    name, variant, settings = parse_call(text, "topology")
-    blueprint = TOPOLOGIES.find(f"{name}:{variant}" if variant else name)
+    name, settings = parse_topology(text)
+    blueprint = TOPOLOGIES.find(name)
     return blueprint, blueprint.arguments(settings)
 
 

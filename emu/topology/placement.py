@@ -69,13 +69,28 @@ def with_helpers(topology: Topology, ranks: ArrayLike, helpers: int) -> I32:
     """
     found = hubs(topology, ranks, helpers)
     if len(found) < helpers:
-        switches = topology.n_nodes - topology.n_npus
-        reached = f", {len(found)} of them reached by every rank" if switches >= helpers else ""
-        raise InputError(
-            f"placement: {helpers} helpers, such as a switch that adds, do not fit {topology.name} with its {switches} "
-            f"switches{reached}; take an algorithm without helpers, or a topology with switches"
-        )
+        raise _no_helpers(topology, len(np.asarray(ranks)), helpers, len(found))
     return column(np.concatenate((np.asarray(ranks), found)), np.int32)
+
+
+def _no_helpers(topology: Topology, ranks: int, helpers: int, found: int) -> InputError:
+    """Return the error for helpers that are not there, which says how many ranks must share a switch.
+
+    Args:
+        topology: The topology.
+        ranks: The number of ranks.
+        helpers: The number of helpers that the schedule has.
+        found: The number of switches that all ranks reach.
+    """
+    switches = topology.n_nodes - topology.n_npus
+    line = f"placement: {helpers} helpers, such as a switch that adds, do not fit {topology.name} with its {switches} switches"
+    other = "take an algorithm without helpers"
+    if switches < helpers:
+        return InputError(f"{line}; {other}, or a topology with switches")
+    runs = f", or one for each {ranks // helpers} ranks in turn" if helpers > 1 and ranks % helpers == 0 else ""
+    wanted = f"each must be a switch that every rank reaches{runs}, and {found} are"
+    mend = "take ranks that fill whole hosts, as many on each, by --ranks or by --dims HOSTSxRANKS"
+    return InputError(f"{line}: {wanted}; {mend}; or {other}")
 
 
 def switches_add_assumption(topology: Topology, helpers: int) -> tuple[str, ...]:

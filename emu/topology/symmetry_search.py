@@ -135,11 +135,13 @@ def _rolls(n: int) -> Iterator[tuple[int, int]]:
 
 
 def _keeps(topology: Topology, tables: LinkImages, node: I64) -> bool:
-    """Return whether a permutation of nodes maps links onto links of equal cost, and the routes of many pairs onto routes."""
+    """Return whether a permutation maps links onto links of equal cost, adders onto adders, and many routes onto routes."""
     link = tables.links_by(node)
     if link is None or (topology.passes[node] != topology.passes).any():
         return False
     if topology.cost is not None and (topology.cost[link] != topology.cost).any():
+        return False
+    if topology.adders is not None and (topology.adders[node] != topology.adders).any():
         return False
     pairs = [np.concatenate(ends) for ends in zip(some_pairs(topology), _more_pairs(topology.n_npus), strict=True)]
     return all(keeps_routes(topology, node, link, (pairs[0], pairs[1]), key) for key in _KEYS)

@@ -367,4 +367,5 @@ def _digest_of(topology: Topology) -> str:
     sizes = (topology.name, topology.n_npus, topology.n_nodes, topology.dims, topology.routing)
     costs = (topology.cost, topology.relays, topology.message_fs, topology.adding_fs, topology.adds, switching_fs)
     sprays = () if topology.spray is None else ("spray", topology.spray.parts)
-    return digest((*sizes, *links, *costs, *sprays))
+    adders = () if topology.adders is None else ("adders", topology.adders)
+    return digest((*sizes, *links, *costs, *sprays, *adders))

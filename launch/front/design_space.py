@@ -15,7 +15,7 @@ from emu.study.cost import OwnershipTerms, Price
 from emu.study.design.point import DesignPoint, PricedDevice
 from emu.study.faults.source import Faults
 from emu.study.faults.waste import CopyStates, Machine, availability_of, check_group, machine_of
-from emu.topology.catalogue import read_topology
+from emu.topology.catalogue import parse_topology, read_topology
 from emu.topology.description.topology_file import is_file
 from emu.topology.topology import Topology
 from emu.units import is_whole
@@ -90,8 +90,8 @@ def _machines(given: Any) -> Iterator[_Network]:
         return
     for text in spread(str(given)):
         read_topology(text)  # a setting that is unknown is refused before anything starts
-        name, variant, settings = parse_call(text, "topology")
-        yield text, (("topology", f"{name}:{variant}" if variant else name), *settings.items())
+        name, settings = parse_topology(text)
+        yield text, (("topology", name), *settings.items())
 
 
 def spread(text: str) -> Iterator[str]:

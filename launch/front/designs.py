@@ -17,6 +17,7 @@ from emu.study.planning.search.row import PlanRequest
 from launch.clusters import job_pool
 from launch.data.presets import DEFAULT, find_book
 from launch.front import inputs
+from launch.front.argument_rules import needs
 from launch.front.design_space import MachineAvailability, amount_of, availability_by, devices_of, space_of
 from launch.front.inputs import DeviceLike, ModelLike, Topologies, Words, question
 from launch.front.machine_faults import MACHINE_NPUS
@@ -55,6 +56,7 @@ class Design(Result[DesignRow], drawn_by="chart.design_chart:design_figure"):
 
 
 @question
+@needs(kwh="years")
 def design(
     *,
     model: ModelLike,

@@ -30,6 +30,7 @@ from emu.trace.timed_dtype import AS_RAN
 from emu.units import is_whole
 from launch.data.devices import find_device
 from launch.data.presets import STACKS
+from launch.front.argument_rules import check_rules
 from launch.shell import is_in_shell
 
 PLAIN_SWEPT = ("model", "device", "seq", "global-batch")  # quantities that a sweep names as the command line does
@@ -216,8 +217,8 @@ def question(answer: Callable[P, T]) -> Callable[P, T]:
     """Return a question for Python and for the shell, which keeps choices of algorithms between calls and processes.
 
     In Python the types of arguments are checked, and an InputError names arguments as Python has them. In the shell the command
-    line has checked them, and errors name options. Nothing is kept where collectives, topologies or models of the user's own
-    are filed: they may read files, whose changes no digest sees.
+    line has checked them, and errors name options. `needs` and `excludes` declare which arguments go together. Nothing is kept
+    where collectives, topologies or models of the user's own are filed: they may read files, whose changes no digest sees.
     """
     parameters = inspect.signature(answer).parameters
 
@@ -225,9 +226,11 @@ def question(answer: Callable[P, T]) -> Callable[P, T]:
     def ask(*given: P.args, **named: P.kwargs) -> T:
         algorithm_cache.keep_in(None if has_own() else algorithm_cache.user_table())
         if is_in_shell():
+            check_rules(answer, named)
             return answer(*given, **named)
         try:
             _check(answer.__name__, parameters, named)
+            check_rules(answer, named)
             return answer(*given, **named)
         except InputError as error:
             raise _in_python(error, parameters) from None

@@ -19,6 +19,7 @@ from emu.study.queue.queued_job import US_PER_S, RunCosts
 from launch.clusters import job_pool
 from launch.data.presets import GPUS
 from launch.front import inputs
+from launch.front.argument_rules import excludes, needs
 from launch.front.inputs import DeviceLike, Topologies, Words, question
 from launch.front.queue_input import check_arguments, faults_of, jobs_of, run_costs, seeds_of
 from launch.front.result import Result, lazy
@@ -98,6 +99,11 @@ def _record(row: QueueRow) -> dict[str, object]:
 
 
 @question
+@needs(servers="log", jobs="mix", load="mix", device="arrivals")
+@excludes(
+    npus_per_server="mtbf|afr|faultless",
+    **dict.fromkeys(("npus_per_node", "log", "mtbf", "afr", "mttr", "domain"), "faultless"),
+)
 def queue(
     *,
     topology: Topologies,

@@ -11,6 +11,7 @@ from emu.study.cost import cost as network_cost
 from emu.study.faults.waste import CheckpointLoss, Waste, check_group, least_checkpoint_loss, machine_of, waste_of
 from emu.units import parse_time, seconds
 from launch.data.presets import GPUS, find_book
+from launch.front.argument_rules import excludes, needs
 from launch.front.fault_model import fault_model, share_of
 from launch.front.inputs import Topologies, question, several, topologies_of
 from launch.front.network_costs import npu_price
@@ -51,6 +52,8 @@ class FaultWaste(Result[MachineWaste], drawn_by="chart.step_chart:waste_figure")
 
 
 @question
+@needs(servers="log", draws="rate", days="mtbf|afr", restart="checkpoint", mfu="checkpoint")
+@excludes(npus_per_server="rate|mtbf|afr")
 def faults(
     *,
     topology: Topologies,
@@ -163,8 +166,6 @@ def _goodput_terms(
     Raises:
         InputError: MFU is given without a checkpoint. The function: the faults have no times, or there is none.
     """
-    if mfu is not None and checkpoint is None:
-        raise InputError("faults: --mfu is a factor of goodput, which needs --checkpoint; add --checkpoint, or leave --mfu out")
     saving_s = None if checkpoint is None else seconds(parse_time(checkpoint, "--checkpoint"))
     restart_s = seconds(parse_time(restart, "--restart"))
 

@@ -23,6 +23,7 @@ from emu.study.training.composed.software_costs import costed_topology
 from emu.topology.topology import Topology
 from emu.units import parse_size, parse_time
 from launch.clusters import ClusterOptions, pool_and_cluster
+from launch.front.argument_rules import excludes, needs
 from launch.front.inputs import Topologies, Words, algorithm_words, grid_of, overheads_of, question, several, topologies_of
 from launch.front.result import Result
 from launch.show.progress import finished_items, itself, late_notice, with_progress
@@ -87,6 +88,8 @@ class AlgorithmComparison(Result[BenchRow | UntimedRow], drawn_by="chart.algorit
 
 
 @question
+@needs(factor="begin|end")
+@excludes(cluster="timing_only", factor="size")
 def bench(
     operation: str,
     *,

@@ -2,8 +2,8 @@
 
 import importlib
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 from emu.errors import InputError, must_be
 from emu.model.plan.plan_text import parse_plan
 from emu.registry import parse_call
-from emu.study.cost import Cost, OwnershipTerms, Price, ownership_cost
+from emu.study.cost import Cost, OwnershipTerms, Price, UnpricedError, ownership_cost
 from emu.study.cost import cost as network_cost
 from emu.topology.topology import Topology
 from launch.data.presets import DEFAULT, find_book
 from launch.front import inputs
+from launch.front.argument_rules import needs
 from launch.front.inputs import DeviceLike, ModelLike, Topologies, question
 from launch.front.result import Result
 from launch.show.progress import with_progress
@@ -32,11 +33,23 @@ _NUMBER = r"[0-9]+(\.[0-9]+)?"
 
 @dataclass(frozen=True, repr=False, eq=False)
 class NetworkCosts(Result[NetworkCost]):
-    """The price and the power of the network of each topology, with the price book and notes on the figures."""
+    """The price and the power of the network of each topology, with the price book and notes on the figures.
+
+    Networks of which the book lacks a price have no row: `unpriced` says which price it lacks.
+    """
 
     prices: str  # the name of the price book
     source: str  # where its prices are from
     notes: tuple[str, ...]  # what the figures rest on
+    unpriced: Mapping[str, str] = field(default_factory=dict)  # by topology, the line that says which price the book lacks
+
+    @property
+    def failure(self) -> str | None:
+        """The line on the networks that have no row; None: all have one."""
+        if not self.unpriced:
+            return None
+        whole = f"cost: {len(self.unpriced)} of {len(self.unpriced) + len(self.rows)} networks are not priced"
+        return f"{whole}: {'; '.join(self.unpriced.values())}"
 
     def text(self) -> str:
         """Return a table with a line for each network, then the parts of each and the notes."""
@@ -44,7 +57,8 @@ class NetworkCosts(Result[NetworkCost]):
 
     def as_json(self) -> object:
         """Return the rows, the name and the source of the price book, and the notes as `assumptions`."""
-        return {"prices": self.prices, "source": self.source, "rows": self.records(), "assumptions": self.notes}
+        found = {"prices": self.prices, "source": self.source, "rows": self.records(), "assumptions": self.notes}
+        return found | ({"unpriced": self.unpriced} if self.unpriced else {})
 
     def records(self) -> Sequence[object]:
         """Return the rows, each with the price and the power of its parts."""
@@ -65,6 +79,7 @@ def npu_price(text: str, command: str) -> Price:
 
 
 @question
+@needs(kwh="years", npu="model", device="model", stack="model")
 def cost(
     *,
     topology: Topologies,
@@ -98,21 +113,31 @@ def cost(
         device: The device: a name, a .toml file, or a `Device`.
         stack: The software and its settings, such as `software=megatron`.
 
+    Returns:
+        The cost of each network. Where the book lacks a price of some, `unpriced` says which, and the answer has the others.
+
     Raises:
-        InputError: an argument is impossible; the line says which, and how to mend it.
+        InputError: an argument is impossible, or the book can price no network; the line says why, and how to mend it.
     """
     step = _step_of({"model": model, "plan": plan, "global_batch": global_batch, "seq": seq}, device, stack)
     book, bought = find_book(str(prices)), npu_price(npu, "cost")
     terms = OwnershipTerms(bought, number_of(years, "cost", "--years"), number_of(kwh, "cost", "--kwh"))
-    built, paid = inputs.topologies_of(topology), []
+    built, paid, unpriced = inputs.topologies_of(topology), list[NetworkCost](), dict[str, UnpricedError]()
     for each in with_progress(built, "counting parts", len(built)):
-        of = network_cost(each, book, across=across, exchange=all_to_all)
+        try:
+            of = network_cost(each, book, across=across, exchange=all_to_all)
+        except UnpricedError as error:
+            unpriced[each.name] = error
+            continue
         paid.append(_paid(of, terms, step(each) if step else None))
         row_known(cost_as_json(paid[-1]))
+    if not paid:
+        raise next(iter(unpriced.values()))
     notes = [*_cost_notes(book.source or book.name, paid, terms, exchange=all_to_all)]
     if step is not None:
         notes += _ownership_notes(bought, f"{inputs.model_word(model or '')} by {plan}")
-    return NetworkCosts(tuple(paid), book.name, book.source, tuple(notes))
+    told = {name: str(error) for name, error in unpriced.items()}
+    return NetworkCosts(tuple(paid), book.name, book.source, tuple(notes), told)
 
 
 def _paid(of: Cost, terms: OwnershipTerms, step: "StepEstimate | None") -> NetworkCost:

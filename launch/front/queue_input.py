@@ -19,7 +19,6 @@ _DEFAULT_JOBS = 3000
 _LEAST_DAYS, _MOST_DAYS = 0.0001, 3650  # nine seconds, ten years
 _DAY_DIGITS = 6  # of the days of a log of faults, which are a text
 _MOST_LOAD = 10.0  # times the NPU time of the machine
-_OF_FAULTS = ("log", "servers", "mtbf", "afr", "mttr", "domain")
 
 
 def check_arguments(arguments: dict[str, Any]) -> None:
@@ -31,9 +30,6 @@ def check_arguments(arguments: dict[str, Any]) -> None:
     if (arguments["arrivals"] is None) == (arguments["mix"] is None):
         got = "none" if arguments["mix"] is None else "both"
         raise must_be("queue", "jobs", "given by --arrivals or by --mix, one of them", got)
-    for name in ("jobs", "load"):
-        if arguments[name] is not None and arguments["mix"] is None:
-            raise must_be("queue", f"--{name}", "left out with --arrivals", arguments[name], "a file has its own jobs")
     if not isinstance(arguments["arrivals"], str | Path | None):
         raise must_be("queue", "--arrivals", "the name of a file", arguments["arrivals"])
     check_counts(arguments, "queue")
@@ -69,9 +65,6 @@ def faults_of(arguments: dict[str, Any], sizes: set[int]) -> dict[int, Faults]:
         InputError: options exclude one another, or a log is shorter than the account.
     """
     if arguments["faultless"]:
-        for name in _OF_FAULTS:
-            if arguments[name] not in (None, ()):
-                raise must_be("queue", f"--{name}", "left out with --faultless", str(arguments[name]))
         return {}
     days = arguments["days"]
     drawn_days = ceil(days * 10**_DAY_DIGITS) / 10**_DAY_DIGITS

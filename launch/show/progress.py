@@ -1,8 +1,8 @@
 """Progress of long operations: silent by default, on stderr for the command line, or by a user's callback.
 
 On a terminal it is a bar, with the rows that are known above it. Elsewhere it is a line for each row that is known, and a line
-whenever nothing was said for four seconds, so that a busy machine is not silent for more than five. Nothing is shown in the
-first two seconds.
+whenever nothing was said for four seconds, so that a busy machine is not silent for more than five; where algorithms are raced,
+it names the one that is timed. Nothing is shown in the first two seconds.
 """
 
 import importlib
@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import NamedTuple, TypeVar
 
+from emu.study.choice.race_progress import RACE
 from launch.show.row_file import row_known
 
 T = TypeVar("T")
@@ -164,7 +165,8 @@ class _ProgressLines:
         while not over.wait(max(0.0, self._next_s - time.monotonic())):
             with self._lock:
                 if time.monotonic() >= self._next_s:
-                    self._log_line(f": {self._state()}" if self._state else self._elapsed_text())
+                    racing = f"; {told}" if (told := RACE.text()) else ""
+                    self._log_line((f": {self._state()}" if self._state else self._elapsed_text()) + racing)
 
     def _elapsed_text(self) -> str:
         """Return the time since the display began, such as `: 12 s so far`; an empty text in the first four seconds."""

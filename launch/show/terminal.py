@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from emu.study.choice.race_progress import RACE
+
 
 class StateColumn(ProgressColumn):
     """A progress column that shows a text about the state of the work."""
@@ -46,6 +48,7 @@ def terminal_bar(
         TextColumn("{task.percentage:>3.0f}%" * bool(total)),
         TimeElapsedColumn(),
         *([StateColumn(state)] if state else []),
+        StateColumn(RACE.text),
     )
 
     def advance(known: str = "") -> None:

@@ -1,6 +1,7 @@
 """Ranks in processes of their own, without Ray: forked from one that has loaded torch."""
 
 import pickle
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from emu.collective.algorithm import Choice
 from emu.trace.trace import Trace
 from tests.forked import FORKS
 
-LONGEST_S = 60
+LONGEST_S, GRACE_S = 60, 10.0
 
 
 def run_apart(
@@ -47,8 +48,12 @@ def _processes(job: JobProcess, n: int, coordinator: Coordinator) -> Sequence[An
     try:
         answers = []
         for theirs, _ in pipes:
-            assert coordinator.failing.is_set() or theirs.poll(LONGEST_S), "a process does not end"
-            answers.append(theirs.recv_bytes())
+            ended, until = False, time.monotonic() + LONGEST_S
+            while not (ended := theirs.poll(0.1)) and time.monotonic() < until:
+                if coordinator.failing.is_set():  # as with actors of Ray, others have some time to end by themselves
+                    until = min(until, time.monotonic() + GRACE_S)
+            assert coordinator.failing.is_set() or ended, "a process does not end"
+            answers += [theirs.recv_bytes()] if ended else []
         return [pickle.loads(answer) for answer in answers]
     finally:
         for process in processes:

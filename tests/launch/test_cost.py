@@ -94,6 +94,23 @@ def test_a_part_without_a_price_is_one_line_with_the_reason(emu) -> None:
     assert "'WSS' (no source prints the price of a wavelength-selective switch)" in done.err.splitlines()[-1]
 
 
+def test_networks_without_a_price_are_named_and_the_others_have_their_rows(emu) -> None:
+    asked = ("cost", *(f"--topology={name}" for name in ("sipac:r=4,L=2", "nvl:72", "servers:nodes=2")))
+    alone, done = emu("cost", "--topology", "nvl:72"), emu(*asked)
+    assert (done.code, done.out) == (1, alone.out)
+    [line] = done.err.splitlines()
+    assert line.startswith("emu: cost: 2 of 3 networks are not priced: emu: no price for ")
+    assert "'WSS'" in line
+    assert "of sipac:r=4,L=2; " in line
+    assert "'rail switch'" in line
+    assert "of servers:nodes=2; " in line
+    found = emu(*asked, "--json").json
+    assert [row["topology"] for row in found["rows"]] == ["nvl:72"]
+    assert [*found["unpriced"]] == ["sipac:r=4,L=2", "servers:nodes=2"]
+    none = emu("cost", "--topology", "nvl:72", "--topology", "torus:4x4,1GB/s,1us", "--prices", "ub-mesh")
+    assert (none.code, none.out, len(none.err.splitlines())) == (2, "", 1)
+
+
 def test_what_cannot_be_is_one_line(emu) -> None:
     for asked, line in (
         (["--prices", "none"], "no price book is called 'none'"),
@@ -105,7 +122,20 @@ def test_what_cannot_be_is_one_line(emu) -> None:
             "cost: --model, --plan, --global-batch and --seq go together; add",
         ),
         (
-            ["--prices", "railx", "--npu", "watts=x"],
+            [
+                "--prices",
+                "railx",
+                "--npu",
+                "watts=x",
+                "--model",
+                "llama-tiny",
+                "--plan",
+                "dp=8",
+                "--global-batch",
+                "8",
+                "--seq",
+                "8",
+            ],
             "cost: --npu must be dollars=30000,watts=700, or one of them, of 0 or more",
         ),
     ):

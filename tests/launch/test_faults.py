@@ -126,7 +126,7 @@ def test_a_report_has_all_machines_and_needs_no_network(emu, tmp_path) -> None:
         (["--prices", "infinitehbd"], "faults: --prices and --npu go together; give both or none"),
         (
             ["--mfu", "40%"],
-            "faults: --mfu is a factor of goodput, which needs --checkpoint; add --checkpoint, or leave",
+            "faults: --mfu needs --checkpoint; add --checkpoint, or leave --mfu out",
         ),
         (["--tp", "30"], "infinitehbd: NPUs of a group must be a multiple of 4, the GPUs of a node, or fewer, got 30"),
         (["--tp", "4096"], "infinitehbd:k=3: NPUs of a group must be 1..2880, got 4096; take a smaller group"),

@@ -47,10 +47,10 @@ def test_a_run_without_a_pace_says_nothing_of_one(emu, script: str) -> None:
         (("--pace", "1000", "--cluster", "fake"), "run: --cluster must be local or ray where --pace is given, got 'fake'"),
         (
             ("--pace-compute", "off"),
-            "run: --pace-compute needs --pace; add --pace 1000",
+            "run: --pace-compute needs --pace; add --pace, or leave --pace-compute out",
         ),
         (("--pace", "1", "--pace-compute", "of"), "run: --pace-compute must be on or off, got 'of'"),
-        (("--pace-events", "on"), "run: --pace-events needs --pace; add --pace 1000"),
+        (("--pace-events", "on"), "run: --pace-events needs --pace; add --pace, or leave --pace-events out"),
         (("--pace", "1", "--pace-events", "no"), "run: --pace-events must be on or off, got 'no'"),
     ],
 )

@@ -1,4 +1,6 @@
+import re
 from dataclasses import dataclass
+from itertools import takewhile
 
 import pytest
 
@@ -13,6 +15,7 @@ from emu.topology.catalogue import (
     Invariants,
     Latency,
     build_topology,
+    parse_topology,
     read_topology,
     topology,
 )
@@ -166,3 +169,44 @@ def test_a_dataclass_whose_fields_have_no_kind_is_refused():
     message = r"^odd: the annotation of width must be Count, Dims, Bandwidth or Latency, got <class 'float'>$"
     with pytest.raises(InputError, match=message):
         topology("odd", source="none", examples=(), invariants=_invariants)(odd)
+
+
+@pytest.mark.parametrize("name", [name for name, _ in TOPOLOGIES])
+def test_first_settings_may_stand_without_their_names(name):
+    """Each example says the same where the names of its first settings are left out."""
+    blueprint = TOPOLOGIES.find(name)
+    for settings in filter(None, blueprint.examples):
+        words = dict(word.split("=", 1) for word in settings.split(","))
+        values = takewhile(lambda value: value[:1].isdigit(), [words.get(key, "") for key, _ in blueprint.kinds])
+        first = [key for (key, _), _ in zip(blueprint.kinds, values, strict=False)]
+        rest = [f"{key}={value}" for key, value in words.items() if key not in first]
+        bare = ",".join([*(words[key] for key in first), *rest])
+        assert parse_topology(f"{name}:{bare}" if bare else name) == (name, words)
+
+
+@pytest.mark.parametrize(
+    ("text", "settings"),
+    [
+        ("torus:4x4,50GB/s,latency=1us", {"dims": "4x4", "bandwidth": "50GB/s", "latency": "1us"}),
+        ("hpn:pod:2x2x2,aggs=2", {"dims": "2x2x2", "aggs": "2"}),
+        ("railx:torus:2,2,4x4", {"m": "2", "n": "2", "nodes": "4x4"}),
+        ("hammingmesh:4x4,2", {"boards": "4x4", "side": "2"}),
+    ],
+)
+def test_a_grid_may_stand_alone_behind_the_name_of_any_family(text, settings):
+    assert parse_topology(text)[1] == settings
+    assert len(build_topology(text).links) > 0
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("torus:dims=4x4,50GB/s,latency=1us", "has a setting '50GB/s' that is not one new key=value"),
+        ("torus:4x4,1GB/s,1us,7", "has a setting '7' that is not one new key=value"),
+        ("nvl:73", "no topology is called 'nvl:73'"),
+        ("torus:4y4,1GB/s,1us", "torus: dims must be whole numbers of 1 or more joined by x"),
+    ],
+)
+def test_a_value_out_of_place_is_refused(text, said):
+    with pytest.raises(InputError, match=re.escape(said)):
+        build_topology(text)

@@ -91,17 +91,20 @@ def test_helpers_of_equal_runs_of_ranks_sit_on_a_switch_of_each_run_where_none_i
             with_helpers(two, ranks, helpers)
 
 
+FILLED = "take ranks that fill whole hosts, as many on each, by --ranks or by --dims HOSTSxRANKS; or take an algorithm without helpers"
+
+
 @pytest.mark.parametrize(
-    ("topology", "helpers", "switches"),
-    [(FOUR, 1, "four with its 0 switches"), (_two_servers(), 3, "two with its 4 switches, 2 of them reached by every rank")],
+    ("topology", "helpers", "told"),
+    [
+        (FOUR, 1, "four with its 0 switches; take an algorithm without helpers, or a topology with switches"),
+        (_two_servers(), 3, f"two with its 4 switches: each must be a switch that every rank reaches, and 2 are; {FILLED}"),
+    ],
 )
-def test_helpers_that_find_no_switch_are_refused(topology, helpers, switches):
+def test_helpers_that_find_no_switch_are_refused(topology, helpers, told):
     with pytest.raises(InputError) as refused:
         with_helpers(topology, range(4), helpers)
-    assert str(refused.value) == (
-        f"placement: {helpers} helpers, such as a switch that adds, do not fit {switches}; "
-        "take an algorithm without helpers, or a topology with switches"
-    )
+    assert str(refused.value) == f"placement: {helpers} helpers, such as a switch that adds, do not fit {told}"
 
 
 def test_that_switches_add_is_taken_for_granted_where_they_are_needed_and_nothing_says_so():

@@ -9,8 +9,8 @@ import os
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, nullcontext, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from datetime import timedelta
 from functools import partial
 from typing import TextIO, TypeVar
@@ -47,11 +47,24 @@ from emu.cluster.threads.processor import Processor, collect_less, outside_modes
 from emu.cluster.threads.wait_table import WaitTable
 from emu.cluster.watch import PATIENCE_S, Watch, end_ranks
 from emu.collective.algorithm import Choice
-from emu.errors import LEAVES_THREADS, RunError, must_be
+from emu.errors import LEAVES_THREADS, InputError, RunError, must_be
 
 T = TypeVar("T")
 _MOST_POLLS = 10_000
 _MOST_TIMED_POLLS, _POLL_S = 1_000, 0.001  # where the answer comes from the coordinator
+
+
+@contextmanager
+def _refusals_placed(rank: int, asked: str) -> Iterator[None]:
+    """Name the rank and its request where the context refuses input, such as an algorithm that this process does not have.
+
+    Raises:
+        RunError: the context raises an InputError.
+    """
+    try:
+        yield
+    except InputError as error:
+        raise RunError(f"rank {rank}: its process cannot carry out {asked}: {error}") from error
 
 
 class ThreadRanks(Ranks):
@@ -242,9 +255,9 @@ class ThreadRanks(Ranks):
         self, agreed: Agreement, arrivals: list[ArrivedRequest], wire: GlooWire | None, tell: Callable[[], None]
     ) -> None:
         """Execute a call that the coordinator has ordered, on a thread outside of the ranks."""
-        rank = arrivals[0].request.global_rank
+        rank, asked = arrivals[0].request.global_rank, arrivals[0].request.describe()
         try:
-            with self._wait_table.end_on_error():
+            with self._wait_table.end_on_error(), _refusals_placed(rank, asked):
                 self._carry_out(agreed, arrivals, wire, tell)
         except BaseException as error:
             self._wait_table.fail_rank(rank, error)

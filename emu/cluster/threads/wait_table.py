@@ -152,10 +152,13 @@ class WaitTable:
             self.baton.wake(strand)
 
     def fail_rank(self, rank: int, error: BaseException) -> None:
-        """Store the first error of the run, and wake every strand so that it ends."""
+        """Store the first error of the run, and wake every strand so that it ends.
+
+        The coordinator is told, too, where there is one, so that other processes end.
+        """
         with self.lock:
-            new = job_error(rank, error)
-            if takes_precedence(new, self.failure):
+            new, is_known = job_error(rank, error), self.failure is error  # as `end_on_error` has stored it
+            if is_known or takes_precedence(new, self.failure):
                 if isinstance(new, RankExit):
                     new.others = self.story() or getattr(self.failure, "others", "")
                 self.failure = new

@@ -9,7 +9,7 @@ same TP * CP * DP ranks of a stage: rank of the stage = etp + ETP * (ep + EP * e
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
-from math import prod
+from math import isqrt, prod
 
 import numpy as np
 
@@ -35,6 +35,7 @@ CHOICES = {
 }
 # Words of others for a choice, and how to mend them.
 MEANT = {"zero2": "ZeRO-2 is not modelled; take zero1 or fsdp", "zero3": "ZeRO-3 is sharding=fsdp"}
+MOST_SEQUENCES, MOST_PASSES = 2**24, 2**13  # limits of a global batch, and of a rank's passes, each of which is generated
 MAY_BE_ZERO = ("microbatch", "etp", "shard", "capacity", "imbalance", "clip", "dropout")
 
 
@@ -140,6 +141,8 @@ class Plan:
             raise must_be("plan", "shard", what, self.shard, f"take {near}" if near else "leave it out")
 
     def _check_batch(self) -> None:
+        if self.global_batch > MOST_SEQUENCES:
+            raise must_be("plan", "global_batch", f"at most {MOST_SEQUENCES:,} sequences", self.global_batch, "take fewer")
         if self.global_batch % self.dp:
             fits = nearest(self.dp, divisors(self.global_batch))
             mend = f"dp={fits}, or a global batch of {multiples(self.global_batch, self.dp)}"
@@ -149,6 +152,9 @@ class Plan:
             raise must_be(
                 "plan", "microbatch", what, self.microbatch, f"take {nearest(self.microbatch, divisors(self.rank_batch))}"
             )
+        if self.passes > MOST_PASSES:
+            mend = f"take a global batch of at most {MOST_PASSES * self.dp * self.pass_batch:,}, or a larger microbatch"
+            raise must_be("plan", "microbatches", f"at most {MOST_PASSES:,} of a rank in a step", self.passes, mend)
         parts = 2 * self.cp if self.cp > 1 else 1  # a rank has a chunk from the front and one from the back, for equal work
         if self.seq % parts:
             what = f"a multiple of {parts}, for 2 chunks of a sequence on each of the {self.cp} ranks of cp"
@@ -366,7 +372,7 @@ _LEAST = tuple(
 
 def divisors(n: int) -> set[int]:
     """Return the divisors of n."""
-    return {d for d in range(1, n + 1) if n % d == 0}
+    return {d for low in range(1, isqrt(n) + 1) if n % low == 0 for d in (low, n // low)}
 
 
 def nearest(wanted: int, fitting: Iterable[int]) -> str:

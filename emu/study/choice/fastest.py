@@ -23,6 +23,7 @@ from emu.errors import InputError
 from emu.fabric.lowering.circuit_turns import TornError
 from emu.sources import of_edition
 from emu.study.choice.algorithm_cache import keep_entry, recall_entry
+from emu.study.choice.race_progress import RACE
 from emu.study.choice.site import Requirement, Selection, Site, fitting_algorithms, has_helpers
 from emu.study.timing import (
     LIGHT,
@@ -77,7 +78,8 @@ def fastest(site: Site, wanted: Requirement) -> Selection:
     with suppress(InputError, ValueError, TypeError):  # nothing is kept, or nothing that can be read
         word, skipped = recall_entry(site.topology, key)
         return Selection(AlgorithmOnDims.parse(wanted.operation, word), tuple(skipped))
-    chosen = _race(site, wanted)
+    with RACE.race():
+        chosen = _race(site, wanted)
     keep_entry(site.topology, key, (str(chosen.served), chosen.skipped))
     return chosen
 
@@ -114,6 +116,8 @@ def _race(site: Site, wanted: Requirement) -> Selection:
             for ready in race.built_entrants(entrant):
                 heappush(entrants, ready)
             continue
+        left = sum(each.bound_fs <= end * (1 - each.saves) for each in entrants)
+        RACE.note(wanted.operation, entrant.name, len(site.npus), left)
         taken = race.end_fs(entrant.name)
         if (taken, entrant.name) < (end, best):
             best, end = entrant.name, taken

@@ -17,6 +17,8 @@ from emu.arrays import F64, I64, Bool, column
 from emu.errors import InputError, must_be
 from emu.topology.description.values import csv_rows
 
+MOST_FAULTS, MOST_NODE_STATES = 10**7, 2**28  # of one kind of parts; of nodes in all draws, at 8 bytes each
+
 COLUMNS = ("server", "start_day", "end_day")
 MOST_STATES = 2048
 _OF_SPELLS = ("unit", "start", "end", "fault")  # fields of a log with an entry for each spell
@@ -171,7 +173,7 @@ def draw_log(parts: tuple[PartLifetimes, ...], units: int, days: float, seed: in
         seed: The seed of the draw.
 
     Raises:
-        InputError: The number of days is not above 0.
+        InputError: The number of days is not above 0, or there would be too many faults.
     """
     if not 0 < days < np.inf:
         raise must_be("faults", "--days", "a finite number above 0", days)
@@ -190,7 +192,15 @@ def draw_log(parts: tuple[PartLifetimes, ...], units: int, days: float, seed: in
 
 
 def _spells(kind: PartLifetimes, parts: int, days: float, random: np.random.Generator) -> tuple[I64, F64, F64]:
-    """Return the part, the beginning and the end of each spell; lives and repairs alternate until the days are over."""
+    """Return the part, the beginning and the end of each spell; lives and repairs alternate until the days are over.
+
+    Raises:
+        InputError: there would be too many.
+    """
+    faults = parts * days / (kind.mtbf_days + kind.mttr_days)
+    if faults > MOST_FAULTS:
+        mend = "take fewer days, a longer mtbf, or fewer NPUs"
+        raise must_be("faults", "faults that are drawn", f"at most some {MOST_FAULTS:,}", f"{faults:,.0f}", mend)
     found, now = [], np.zeros(parts)
     while (now < days).any():
         start = now + random.exponential(kind.mtbf_days, parts)
@@ -211,6 +221,9 @@ def independent_states(rate: float, units: int, draws: int, seed: int) -> Machin
         raise must_be("faults", "--rate", "0 or more and below 1", rate)
     if draws < 1:
         raise must_be("faults", "--draws", "1 or more", draws)
+    if draws * units > MOST_NODE_STATES:
+        what = f"at most {MOST_NODE_STATES // units:,} for {units:,} nodes"
+        raise must_be("faults", "--draws", what, draws)
     faulty: Bool = np.random.default_rng(seed).random((draws, units)) < rate
     return MachineStates(np.full(draws, 1 / draws), faulty, np.arange(draws, dtype=np.float64))
 

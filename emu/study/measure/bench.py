@@ -106,7 +106,7 @@ class BenchRow(CollectiveRow):
     engine: str  # the method by which it was timed: sweep, quotient or solver; or packets
     packets: PacketFigures | None  # what only packets know; None: it was not timed by packets
     fabric_check: FabricCheck | None  # of the fluid time by packets; None: it was not asked for
-    spread: Spread | None  # of a chaotic time over perturbed starts; None: it is not, or was not asked for
+    spread: Spread | None  # of the time over perturbed starts; None: they do not change it, or it was not asked for
     send_overhead_s: float
     assumptions: tuple[str, ...]  # what the time rests on, a sentence each
     wall_build_s: float

@@ -21,6 +21,7 @@ from emu.topology.placement import by_axes, npu_order, switches_add_assumption
 from emu.topology.topology import Topology
 from emu.units import format_time
 
+MOST_SIZES = 10_000
 _CHOSEN_BY_FLUID = "auto chose the algorithm by its time in the fluid fabric; by packets another may be faster"
 
 
@@ -30,7 +31,7 @@ class BenchRequest:
 
     A size is the bytes of the whole buffer: for all_gather and reduce_scatter that of all ranks together. `axes` is the order
     in which ranks count the dims of the topology. `perturb` is the number of runs with slightly shifted starts, which show how
-    far a chaotic time spreads. `effort` is the work spent on lower bounds of the time.
+    far the time varies. `effort` is the work spent on lower bounds of the time.
     """
 
     operation: str
@@ -43,7 +44,7 @@ class BenchRequest:
     send_overhead_fs: int = 0
     dims: Grid = ()  # for an algorithm on a grid, or on some of its places; the topology's where they fit, else the best
     axes: tuple[int, ...] = ()  # of the topology's dims, in which order ranks count them; () = its own order of NPUs
-    perturb: int = 0  # over how many perturbations of the starts a chaotic time is spread; 0: none
+    perturb: int = 0  # the perturbations of the starts over which the time is told to vary; 0: none
     effort: Effort = QUICK_EFFORT  # for bounds, where quick ones leave a gap
     launch_s: float = 0.0  # that each rank takes before it enters a collective
     engine: EngineChoice = FLUID_ENGINE
@@ -200,11 +201,13 @@ def sizes_between(begin: int, end: int, factor: float) -> tuple[int, ...]:
     """Return sizes from `begin` to `end`, each `factor` times the one before, as in nccl-tests.
 
     Raises:
-        InputError: The end is below the beginning, or the factor is not above 1.
+        InputError: The end is below the beginning, the factor is not above 1, or there would be too many sizes.
     """
     if not 0 < begin <= end:
         raise must_be("bench", "--size, or -b and -e,", "above 0, and the end not below the beginning", f"{begin} B to {end} B")
     if not 1 < factor < inf:
         raise must_be("bench", "--factor", "above 1", factor)
     steps = int(np.floor(np.log(end / begin) / np.log(factor) + 1e-9))
+    if steps >= MOST_SIZES:
+        raise must_be("bench", "--factor", f"such that there are at most {MOST_SIZES:,} sizes", factor, "take a larger one")
     return tuple(int(begin * factor**i) for i in range(steps + 1))

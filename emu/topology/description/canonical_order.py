@@ -61,6 +61,7 @@ class TopologyDescription:
     routing: RoutingSettings = field(default_factory=RoutingSettings)
     one_way: bool = False  # whether a row is links from a to b only
     repeats: bool = False  # whether the same two nodes may have several rows
+    adders: Bool | None = None  # [V] switches that add what they pass on; None: there are none
 
 
 _WORK = 2**27  # ends of rows that all rounds of refinement may touch, which takes some seconds
@@ -76,12 +77,13 @@ def canonical_order(described: TopologyDescription) -> tuple[TopologyDescription
     """
     rows, tiers, called = described.rows, described.tiers, described.node
     ends = _Ends.of(described)
-    colour, complete = _colours(ends)
+    colour, complete = _colours(ends, described.adders)
     old, old_tier = _node_order(ends, colour), _tier_order(rows, ends.level, tiers)
     node, tier = np.argsort(old), np.argsort(old_tier)
     moved = replace(rows, a=column(node[rows.a], np.int64), b=column(node[rows.b], np.int64), tier=tier[rows.tier])
     named = tuple(tiers[number] for number in old_tier)
-    return replace(described, rows=moved, tiers=named, node=lambda new: called(int(old[new]))), complete
+    adders = None if described.adders is None else column(described.adders[old], np.bool_)
+    return replace(described, rows=moved, tiers=named, node=lambda new: called(int(old[new])), adders=adders), complete
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,10 +123,16 @@ class _Ends:
         return found
 
 
-def _colours(ends: _Ends) -> tuple[I64, bool]:
-    """Return [V] a colour of each node, and whether only switches with the same neighbours share a colour."""
+def _colours(ends: _Ends, adders: Bool | None) -> tuple[I64, bool]:
+    """Return [V] a colour of each node, and whether only switches with the same neighbours share a colour.
+
+    Args:
+        ends: Both ends of all rows.
+        adders: [V] switches that add, which never share a colour with others; None: there are none.
+    """
     nodes = np.arange(len(ends.level))
     colour = np.where(nodes < ends.n_npus, nodes, mix(ends.level, -1))
+    colour = colour if adders is None else np.where(adders, mix(colour, 0), colour)
     twin, left = ends.sums(nodes), _WORK
     while True:
         colour, rounds = _refined(ends, colour)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from emu.arrays import I64
+from emu.arrays import I64, Bool, column
 from emu.errors import InputError, must_be
 from emu.registry import unknown
 from emu.topology.builders.route_parts import pairs
@@ -26,6 +26,7 @@ from emu.topology.description.values import (
     check_keys,
     load_toml,
     located,
+    read_bool,
     read_cost,
     read_count,
     read_dims,
@@ -97,6 +98,7 @@ def count_between(n_a: int, n_b: int, wiring: str, where: str) -> int:
 
 
 _KEYS = ("npus", "switches", "links", "bandwidth", "latency", *ROUTING_KEYS)
+_GROUP_KEYS = {"npus": ("count",), "switches": ("count", "adds")}  # of a group that is written as a table
 _LINK_KEYS = ("among", "between", "wiring", "dims", "bandwidth", "latency", "count", "tier", "cost")
 
 
@@ -158,6 +160,7 @@ def read_toml(path: Path, where: str) -> TopologyDescription:
         node=partial(_call, groups),
         entry=_entry,
         routing=read_routing(given, where),
+        adders=_adders(given, groups, n_nodes, where),
     )
 
 
@@ -182,11 +185,32 @@ def _groups(given: Mapping[str, Any], where: str) -> tuple[_Groups, int, int]:
         for name, size in table.items():
             if name in groups or not re.fullmatch(r"[A-Za-z_][\w-]*", name):
                 raise must_be(f"{where}, {key}", "a group's name", "one new word of letters, digits, - and _", name)
-            groups[name] = range(total, total + read_count(size, name, f"{where}, {key}"))
+            groups[name] = range(total, total + _group_size(size, name, _GROUP_KEYS[key], f"{where}, {key}"))
             total = groups[name].stop
         n_npus = total if key == "npus" else n_npus
     check_nodes(where, n_npus, total)
     return groups, n_npus, total
+
+
+def _group_size(size: object, name: str, keys: tuple[str, ...], where: str) -> int:
+    """Return the number of nodes of a group, from a number or from the `count` of a table."""
+    if not isinstance(size, dict):
+        return read_count(size, name, where)
+    check_keys(size, keys, f"{where}, {name}")
+    if "count" not in size:
+        raise InputError(
+            f"{where}, {name}: no count is given; write {name} = {{ count = 3, ... }}, with the number of its nodes"
+        )
+    return read_count(size["count"], "count", f"{where}, {name}")
+
+
+def _adders(given: Mapping[str, Any], groups: _Groups, n_nodes: int, where: str) -> Bool | None:
+    """Return [nodes] marks of the switches in groups with `adds = true`; None if there is no such group."""
+    found = np.zeros(n_nodes, np.bool_)
+    for name, group in given.get("switches", {}).items():
+        if isinstance(group, dict) and "adds" in group:
+            found[groups[name].start : groups[name].stop] = read_bool(group["adds"], "adds", f"{where}, switches, {name}")
+    return column(found, np.bool_) if found.any() else None
 
 
 def _lines(given: Mapping[str, Any], groups: _Groups, where: str) -> list[_Line]:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from emu.errors import InputError, RunError, WriteError, must_be
 from launch.cli.options.files import may_fail, print_text, write_output
+from launch.front.argument_rules import check_needs
 from launch.front.result import Result, TraceOutput
 from launch.show.progress import unfinished_answer
 from launch.show.row_file import STDOUT, RowFile, json_text, rows_to
@@ -20,6 +21,7 @@ _SAVED_BY = {"png": "picture"}  # the ending of the name of the method, where it
 R = TypeVar("R", bound=Result[Any])
 
 # Options that save the answer, where the question takes none of that name.
+_NEEDS = {"every_rank": "timeline"}  # of options that are no arguments of a question
 FILES = ("png", "html", "docs", "xml", "npz", "trace", "timeline")
 
 
@@ -36,6 +38,7 @@ def ask_and_save(question: Callable[..., Result[Any]], options: dict[str, Any], 
         RunError: as the function, or the answer has a failure; it is raised after everything is printed and saved.
     """
     taken = inspect.signature(question).parameters
+    check_needs(question.__name__.replace("_", " "), _NEEDS, {name for name, given in options.items() if given})
     files = {name: options.pop(name) for name in FILES if name in options and name not in taken}
     lanes = {name: options.pop(name) for name in ("every_rank",) if name in options}  # of commands that time ranks
     as_json, out = options.pop("as_json", False), options.pop("out", None)

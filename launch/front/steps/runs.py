@@ -24,6 +24,7 @@ from emu.trace.steps import count_steps, has_steps, with_steps
 from emu.trace.timed_dtype import AS_RAN
 from emu.units import is_whole
 from launch.clusters import CLUSTERS, FAKE, ClusterOptions
+from launch.front.argument_rules import excludes, needs
 from launch.front.inputs import DeviceLike, Topologies, Words, check_float32, question
 from launch.front.steps import timed_steps
 from launch.front.steps.replays import steps_of
@@ -54,6 +55,8 @@ class ScriptRun(TimedSteps[Step]):
 
 
 @question
+@needs(pace_compute="pace", pace_events="pace")
+@excludes(patience="cluster=fake")
 def run(
     script: str | Path,
     args: Sequence[str] = (),

@@ -18,7 +18,7 @@ from emu.model.stack.stack import STACK_WORDS, Stack
 from emu.registry import parse_call, unknown
 from emu.store import ValueTable
 from emu.study.job_pool import JobPool, known_result, results_of
-from emu.topology.catalogue import build_topology
+from emu.topology.catalogue import build_topology, parse_topology
 from emu.topology.description.topology_file import is_file
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
@@ -166,7 +166,8 @@ def _in_topology(words: str, key: str, value: str) -> str:
         raise must_be(
             "--sweep", f"topology.{key}", "a setting of a topology of the catalogue", words, "write a file for each value"
         )
-    return _in_call(words, key, value)
+    name, settings = parse_topology(words)
+    return f"{name}:{','.join(f'{k}={v}' for k, v in {**settings, key: value}.items())}"
 
 
 _SET = {"plan": _with_setting, "stack": _with_stack_setting, "topology": _in_topology, "device": _in_call}

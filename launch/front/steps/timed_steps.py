@@ -14,7 +14,7 @@ import numpy as np
 
 from emu.cluster.pace.timeliness import Pace, PaceFigures, Tempo
 from emu.collective.algorithm import Choice
-from emu.errors import InputError, must_be
+from emu.errors import must_be
 from emu.model.stack.stack import Stack
 from emu.study.live.faulty_job import FaultyJob, losses, time_faulty_job, times_of_trace
 from emu.study.live.timed_faults import run_through_timed_faults
@@ -286,7 +286,7 @@ class JobConditions:
     """The faults during a job, and the clock (pace) by which it runs.
 
     Raises:
-        InputError: a fault is none; or `pace_compute` or `pace_events` has an unknown value, or is given without a pace.
+        InputError: a fault is none; or `pace_compute` or `pace_events` has an unknown value.
     """
 
     faults: tuple[str, ...]  # as `read_faults` returns them
@@ -305,8 +305,6 @@ class JobConditions:
         for flag, value in (("--pace-compute", self.compute), ("--pace-events", self.events)):
             if value is not None and value not in _SWITCH:
                 raise must_be("run", flag, " or ".join(_SWITCH), value)
-            if value is not None and self.factor is None:
-                raise InputError(f"run: {flag} needs --pace; add --pace 1000")
 
     def known_faults(
         self, machines: Sequence[Topology], ranks: int, steps: int

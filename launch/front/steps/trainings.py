@@ -16,6 +16,7 @@ from emu.topology.fault_injection.fault_script import at_times
 from emu.trace.device.device import Device
 from emu.trace.replay.replay import TraceLayout
 from launch.clusters import ClusterOptions
+from launch.front.argument_rules import needs
 from launch.front.inputs import DeviceLike, ModelLike, Topologies, Words, model_word, question
 from launch.front.steps import timed_steps
 from launch.front.steps.timed_steps import FaultyJobs, JobConditions, TimedSteps, TraceTarget, TraceTiming
@@ -43,6 +44,7 @@ class Trainings(TimedSteps[TrainingResult]):
 
 
 @question
+@needs(pace_compute="pace", checkpoint_every="checkpoint", elastic="checkpoint")
 def train(
     *,
     model: ModelLike,
@@ -121,25 +123,20 @@ def train(
     request = TrainRequest(
         model_word(model), laid, text, steps, seed, dtype=dtype, algorithms=timing.algorithms, packets=engine.packets
     )
-    folder = _checkpoint_folder(checkpoint, checkpoint_every, job, timing, elastic=elastic)
+    folder = _checkpoint_folder(checkpoint, job, timing, elastic=elastic)
     if folder is not None:
         keeping = CheckpointPolicy(folder, checkpoint_every, elastic, where.cluster == "ray")
         return _trained_with_checkpoints(request, keeping, timing, job, where)
     return _trained(request, timing, job, where, trace)
 
 
-def _checkpoint_folder(
-    folder: str | Path | None, every: int, job: JobConditions, timing: TraceTiming, *, elastic: bool
-) -> Path | None:
+def _checkpoint_folder(folder: str | Path | None, job: JobConditions, timing: TraceTiming, *, elastic: bool) -> Path | None:
     """Return the folder of checkpoints; None if none are kept.
 
     Raises:
         InputError: arguments do not fit together.
     """
-    flag = "--elastic" if elastic else "--checkpoint-every"
     if folder is None:
-        if elastic or every != 1:
-            raise InputError(f"{flag}: needs a folder for checkpoints; add --checkpoint DIR")
         return None
     if len(timing.machines) > 1:
         raise InputError(f"--checkpoint: must have one --topology, got {len(timing.machines)}; leave the others out")

@@ -175,14 +175,14 @@ def bench_report(rows: Sequence[BenchRow], words: Sequence[str]) -> str:
     overhead = format_time(rows[0].send_overhead_s)
     engines = ", ".join(sorted({row.engine for row in rows}))
     named = ((f"{row.operation} {row.built} of {format_size(row.size_bytes)} on {row.topology}", row.spread) for row in rows)
-    chaotic = [line for name, spread in named for line in spread_lines(name, spread)]
+    varying = [line for name, spread in named for line in spread_lines(name, spread)]
     lines = [
         column_table(_columns(rows), rows),
         "",
         f"virtual time (engine: {engines}); {moved}; send overhead {overhead}",
         *_by_library(rows),
         *_passed_over(rows),
-        *chaotic,
+        *varying,
         *_packet_lines(rows),
         bounds_text(rows),
         "",

@@ -16,7 +16,7 @@ from launch.shell import is_in_shell, setting_text
 from launch.show.blocks import Fact, fact_lines
 from launch.show.step_parts import MEANS_TOLD, axes_in_order, exposed_columns, means_of, part_column
 from launch.show.text.packet_lines import packet_facts
-from launch.show.text.step_report import has_error, off_text, step_choice_text, step_text
+from launch.show.text.step_report import algorithm_lines, has_error, off_text, step_choice_text, step_text
 from launch.show.text.table import Column, column_table, figures, merged_assumption_lines
 
 
@@ -199,7 +199,7 @@ def _estimate_columns(results: Sequence[StepEstimate]) -> list[Column[StepEstima
 def estimates_report(results: Sequence[StepEstimate]) -> str:
     """Return a table with a line for each topology and a column of exposed communication for each axis."""
     first = results[0]
-    algorithms = [f"{r.topology}: {', '.join(f'{op} {by}' for op, by in r.algorithms.items()) or 'none'}" for r in results]
+    algorithms = [f"{r.topology}: {line}" for r in results for line in algorithm_lines(r)]
     algorithms += [f"{r.topology}: auto, {step_choice_text(r)}" for r in results if step_choice_text(r)]
     lines = [
         *dict.fromkeys(f"{r.model} by {r.plan}, software={r.software}" for r in results),

@@ -1,7 +1,7 @@
 """The figures of a step, of a script or of a training run: as text, and as the key figures of pages."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from emu.cluster.pace.timeliness import SHARE_IN_TIME, PaceFigures
@@ -11,7 +11,7 @@ from emu.study.training.step.step import CostlyRequest, Step
 from emu.trace.report.critical_path import PathPart
 from emu.units import format_size, format_time
 from launch.show.blocks import Fact, KeyFigure, fact_lines
-from launch.show.step_parts import ComparedStep
+from launch.show.step_parts import ComparedStep, axes_in_order
 from launch.show.text.packet_lines import packet_facts
 from launch.show.text.profile_report import measured_facts, profile_tables, read_facts
 from launch.show.text.table import Column, assumption_lines, column_table, figures, spread_lines
@@ -111,10 +111,23 @@ def foot_facts(step: Step) -> list[Fact]:
         Fact("busiest links", _links(step)),
         *packet_facts(step.step_time_s, step.packets, step.fabric_check),
         *([] if step.read is not None else [Fact("peak memory", f"{format_size(peak)} on {most}{_memory_text(step)}", held)]),
-        Fact("algorithms", ", ".join(f"{op} {name}" for op, name in step.algorithms.items()) or "none"),
+        *(Fact("" if number else "algorithms", line) for number, line in enumerate(algorithm_lines(step))),
         Fact("  chosen", None if step.chosen is None else "; ".join(f"{op} by {said}" for op, said in step.chosen.items())),
         Fact("  auto", step_choice_text(step) or None),
     ]
+
+
+def algorithm_lines(step: Step) -> list[str]:
+    """Return what served each operation, a text for each axis such as `dp: all_reduce ring`; one axis is not named."""
+    by_axis = step.algorithms_by_axis
+    if len(by_axis) < 2:
+        return [_served_text(step.algorithms)]
+    return [f"{axis or 'other'}: {_served_text(by_axis[axis])}" for axis in axes_in_order(by_axis)]
+
+
+def _served_text(algorithms: Mapping[str, str]) -> str:
+    """Return the algorithm of each operation as one text."""
+    return ", ".join(f"{operation} {name}" for operation, name in algorithms.items()) or "none"
 
 
 def facts_of(step: Step) -> list[Fact]:

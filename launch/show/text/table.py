@@ -1,6 +1,6 @@
 """Aligned tables of plain text, readable in a pipe as on a screen, with the lines below them.
 
-Below a table stand the assumptions of a report, and the spread of a chaotic time.
+Below a table stand the assumptions of a report, and how far a time varies with perturbed starts.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -102,14 +102,14 @@ def merged_assumption_lines(told: Sequence[tuple[str, Sequence[str]]]) -> list[s
 
 
 def spread_lines(what: str, spread: Spread | None) -> list[str]:
-    """Return the report line about a chaotic time; empty if the time is not chaotic.
+    """Return the report line on how far a time varies with perturbed starts; empty if they do not change it.
 
     Args:
         what: The name of the thing that takes the time.
-        spread: The least and the most time over several runs; None: the time is not chaotic.
+        spread: The least and the most time over several runs; None: all are equal.
     """
     if spread is None:
         return []
-    apart = f"{100 * (spread.most_s / spread.least_s - 1):.1f} %"
+    apart = f"{100 * (spread.most_s / spread.least_s - 1):.2g} %"
     low, high = format_time(spread.least_s), format_time(spread.most_s)
-    return [f"chaotic: {what} takes {low} to {high} ({apart} apart) in {spread.seeds} runs whose starts moved by a tick"]
+    return [f"varies by {apart}: {what} takes {low} to {high} in {spread.seeds} runs whose starts moved by a tick"]

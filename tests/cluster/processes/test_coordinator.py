@@ -15,7 +15,7 @@ from emu.backend.executor.wire import LOOPBACK
 from emu.cluster.processes import coordinator
 from emu.cluster.processes.coordinator import TOKEN_BYTES, Coordinator, connection
 from emu.cluster.threads.threads import LocalCluster, ThreadRanks
-from emu.collective.algorithm import Choice
+from emu.collective.algorithm import ALGORITHMS, Choice
 from emu.errors import InputError, RunError
 from tests.cluster.apart import run_apart
 
@@ -154,6 +154,19 @@ def test_errors_of_ours_and_exit_codes_come_as_they_are():
     with pytest.raises(SystemExit) as left:
         run_apart(4, 2, leaves)
     assert left.value.code == 7
+
+
+def lacks_an_algorithm(rank):
+    if rank == 1:
+        for name in [name for name, found in ALGORITHMS if found.operation == "all_reduce"]:
+            del ALGORITHMS._filed[name]  # of this process alone
+    dist.all_reduce(torch.zeros(2))
+
+
+def test_a_process_that_has_not_the_algorithm_of_a_call_ends_the_job_and_is_named():
+    line = r"^rank 1: its process cannot carry out all_reduce \(sum\) of 2 float32 .*: no all_reduce algorithm"
+    with pytest.raises(RunError, match=line):
+        run_apart(2, 1, lacks_an_algorithm)
 
 
 def sends_and_ends(rank):

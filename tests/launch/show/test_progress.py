@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from emu.study.choice.race_progress import RACE
 from emu.study.measure.bench import measure
 from launch.front import measurements
 from launch.show import progress
@@ -173,3 +174,22 @@ def test_a_function_of_the_user_hears_the_plain_label_where_the_number_of_parts_
     with progress.progress(lambda *each: heard.append(each)), progress.progress_bar("timing", 1, lambda: "for 3 s") as advance:
         advance()
     assert heard == [("timing", 0, 1), ("timing", 1, 1)]
+
+
+def test_lines_and_bars_name_the_algorithm_that_is_timed(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    show_on_a_pipe(monkeypatch)
+    with caplog.at_level(logging.INFO, "emu"), progress.progress_bar("choosing"), RACE.race():
+        RACE.note("all_reduce", "ring", 8, 3)
+        time.sleep(0.6)
+    lines = [record.getMessage() for record in caplog.records]
+    assert any(line.endswith("; timing all_reduce ring on 8 ranks, 3 algorithms left") for line in lines)
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "200")
+    with progress.progress_bar("choosing"), RACE.race():
+        RACE.note("all_reduce", "ring", 8, 3)
+        time.sleep(0.4)
+    assert "timing all_reduce ring on 8 ranks, 3 algorithms left" in terminal.getvalue()

@@ -17,6 +17,7 @@ from emu.fabric.ideal import ideal
 from emu.fabric.lowering.circuit_turns import TornError
 from emu.study.choice import fastest as room
 from emu.study.choice.fastest import fastest
+from emu.study.choice.race_progress import RACE
 from emu.study.choice.site import Requirement, Site
 from emu.study.timing import MOST_PARTS, CollectiveJob, chain_fs, claimed_bytes_fs, claimed_fs, time_bound, time_collective
 from emu.topology.catalogue import build_topology
@@ -313,3 +314,21 @@ def test_where_all_need_a_switch_that_adds_none_is_chosen(monkeypatch: pytest.Mo
     monkeypatch.setattr(room, "fitting_algorithms", lambda *_: [algorithm("all_reduce", "in-switch")])
     with pytest.raises(InputError, match=r"3 ranks of ring:n=3,.*; all need a switch that adds, or are too large; name one"):
         fastest(Site.first(build_topology(f"ring:n=3,{LINK}")), Requirement("all_reduce", 0, 3, 4))
+
+
+def test_a_race_says_which_algorithm_it_times_and_how_many_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    told, timed = [], room._Race.end_fs
+
+    def end_fs(race: room._Race, name: str) -> float:
+        told.append((name, RACE.text()))
+        return timed(race, name)
+
+    monkeypatch.setattr(room._Race, "end_fs", end_fs)
+    monkeypatch.setattr(room, "recall_entry", lambda *_: None)  # nothing is kept from an earlier race
+    fastest.__wrapped__(Site.first(build_topology(TORUS)), Requirement("all_reduce", 0, 2**20, 4))
+    assert len(told) > 1
+    assert all(text.startswith(f"timing all_reduce {name} on 16 ranks, ") for name, text in told)
+    lefts = [int(text.split(", ")[1].split()[0]) for _, text in told]
+    assert sorted(lefts, reverse=True) == lefts
+    assert lefts[0] >= len(told) - 1
+    assert RACE.text() == ""

@@ -143,3 +143,17 @@ def test_a_file_that_is_no_graph_or_has_an_edge_twice_is_refused(tmp_path, monke
     with pytest.raises(InputError, match=r"^own\.graphml") as refused:
         build_topology("own.graphml")
     assert message in str(refused.value)
+
+
+def test_a_switch_adds_where_its_attribute_says_so(tmp_path, monkeypatch):
+    graph = nx.Graph([(0, "far"), (1, "far"), (0, "near"), (1, "near")], bandwidth="50GB/s", latency="500ns")
+    graph.nodes["near"]["adds"] = True
+    topology = emu.topology_of(graph)
+    assert topology.adds
+    assert [topology.names(node) for node in range(4) if topology.adders[node]] == ["near"]
+    monkeypatch.chdir(tmp_path)
+    nx.write_graphml(graph, "own.graphml")
+    assert build_topology("own.graphml").adders.tolist() == topology.adders.tolist()
+    graph.nodes[0]["adds"] = True
+    with pytest.raises(InputError, match=r"^graph, node 0: adds must be given to switches only, got True"):
+        emu.topology_of(graph)

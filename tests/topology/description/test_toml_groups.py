@@ -218,3 +218,51 @@ def test_what_is_wrong_is_said_with_its_file_and_entry(built, text, message):
         built(text)
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+LEAVES = "[[links]]\nbetween = ['gpu', 'leaf']\nwiring = 'blocks'\n[[links]]\nbetween = ['leaf', 'spine']\n"
+
+
+def test_switches_of_a_group_that_adds_are_marked_under_their_new_numbers(built):
+    """The spine is written first, and numbered after the leaves."""
+    text = f"{GPUS}[switches]\nspine = {{ count = 1, adds = false }}\nleaf = {{ count = 2, adds = true }}\n{LEAVES}"
+    topology = built(text)
+    named = {topology.names(node): bool(topology.adders[node]) for node in range(topology.n_nodes)}
+    assert named == {**{f"gpu.{i}": False for i in range(4)}, "spine.0": False, "leaf.0": True, "leaf.1": True}
+    assert topology.adds
+    plain = built(text.replace("true", "false"))
+    assert (plain.adds, plain.adders) == (False, None)
+    assert plain.digest() != topology.digest()
+
+
+def test_switches_that_differ_only_in_adding_are_kept_apart(built):
+    """Both planes have the same cables; the one that adds is told apart, in whatever order the two are written."""
+    lines = "".join(f"[[links]]\nbetween = ['gpu', '{name}']\n" for name in ("a", "b"))
+    found = []
+    for groups in ("a = 1\nb = { count = 1, adds = true }\n", "b = { count = 1, adds = true }\na = 1\n"):
+        topology = built(f"{GPUS}[switches]\n{groups}{lines}")
+        found.append((topology.adders.tolist(), [topology.names(node) for node in (4, 5)]))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    ("groups", "said"),
+    [
+        (
+            "[switches]\nleaf = { adds = true }\n",
+            "own.toml, switches, leaf: no count is given; write leaf = { count = 3",
+        ),
+        ("[switches]\nleaf = { count = 2, adds = 1 }\n", "own.toml, switches, leaf: adds must be true or false, got 1"),
+        ("[switches]\nleaf = { count = 2, add = true }\n", "own.toml, switches, leaf: unknown key 'add'; did you mean adds?"),
+        ("[switches]\nleaf = { count = 0 }\n", "own.toml, switches, leaf: count must be a whole number of 1 or more, got 0"),
+    ],
+)
+def test_a_group_that_is_a_table_is_refused_where_it_says_nothing_known(built, groups, said):
+    with pytest.raises(InputError) as caught:
+        built(f"{GPUS}{groups}[[links]]\nbetween = ['gpu', 'leaf']\n")
+    assert str(caught.value).startswith(said)
+
+
+def test_npus_do_not_add(built):
+    with pytest.raises(InputError, match=r"^own.toml, npus, gpu: unknown key 'adds'"):
+        built(f"{RATE}[npus]\ngpu = {{ count = 4, adds = true }}\n{LINE}")

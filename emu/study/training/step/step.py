@@ -114,13 +114,14 @@ class Step:
     peak_memory_bytes: int  # bytes of the rank that holds most
     memory_by_part_bytes: Mapping[str, int]  # bytes of that rank by part
     algorithms: Mapping[str, str]  # by operation, what served it; where that differs, with the sizes as timed
+    algorithms_by_axis: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # the same for each axis alone
     chosen: Mapping[str, str] | None = field(
         default=None, metadata=LEFT_OUT
     )  # as algorithms, in the words of a library that chose
     auto: StepChoice | None = field(default=None, metadata=LEFT_OUT)  # None: nothing was chosen for the step as a whole
     assumptions: tuple[str, ...]
     between_s: tuple[float, float] | None = field(default=None, metadata=LEFT_OUT)  # of a composed step, what all ranks' takes
-    spread: Spread | None  # of a chaotic step over perturbed starts; None: it is not, or was not asked for
+    spread: Spread | None  # of the step over perturbed starts; None: they do not change it, or it was not asked for
     packets: PacketFigures | None = field(default=None, metadata=LEFT_OUT)  # what only packets know; None: it is the fluid time
     fabric_check: FabricCheck | None = field(default=None, metadata=LEFT_OUT)  # of that time by packets; None: not asked for
     wall_fabric_s: float
@@ -232,6 +233,7 @@ class TimedTrace:
             peak_memory_bytes=sum(most),
             memory_by_part_bytes=dict(zip(PARTS, most, strict=True)),
             algorithms=algorithms_of(self.replayed.services),
+            algorithms_by_axis=algorithms_by_axis(self.replayed.services),
             chosen=self._chosen(),
             auto=self.auto,
             **self._profiled(briefly=briefly),
@@ -354,6 +356,12 @@ def time_trace(laying: TraceLayout, *, perturb: int = 0, delays: bool = False) -
 def algorithms_of(services: Sequence[Service]) -> dict[str, str]:
     """Return the algorithm of each operation as text, such as `ring` or `direct 4 B to 64 KiB, ring 1 MiB`."""
     return _by_operation((request.operation, size_bytes, str(by)) for request, size_bytes, by in services)
+
+
+def algorithms_by_axis(services: Sequence[Service]) -> dict[str, dict[str, str]]:
+    """Return, by axis, the algorithm of each operation as text; the axes are in the order of their names."""
+    axes = sorted({each.request.axis for each in services})
+    return {axis: algorithms_of([each for each in services if each.request.axis == axis]) for axis in axes}
 
 
 def _by_operation(served: Iterable[tuple[str, int, str]]) -> dict[str, str]:

@@ -128,3 +128,15 @@ def test_of_many_parts_of_the_path_the_longest_are_told() -> None:
 def test_of_many_steps_the_first_are_told() -> None:
     lines = step_report(replace(STEP, step_times_s=(1e-3,) * 11, step_groups=(tuple(range(1, 12)),))).splitlines()
     assert lines[3] == "steps           " + "1 ms, " * 7 + "1 ms and 3 more"
+
+
+def test_the_algorithms_of_several_axes_have_a_line_for_each_axis_in_the_order_of_a_plan() -> None:
+    of_tp = {"all_gather": "direct", "all_reduce": "tree"}
+    step = replace(STEP, algorithms_by_axis={"dp": {"all_reduce": "ring"}, "": {}, "tp": of_tp})
+    lines = fact_lines(foot_facts(step))
+    at = next(number for number, line in enumerate(lines) if line.startswith("algorithms"))
+    assert lines[at:] == [
+        "algorithms      tp: all_gather direct, all_reduce tree",
+        "                dp: all_reduce ring",
+        "                other: none",
+    ]

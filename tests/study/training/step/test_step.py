@@ -14,7 +14,7 @@ from emu.cluster.threads.threads import ThreadRanks
 from emu.collective.algorithm import AlgorithmOnDims, Choice, Request
 from emu.errors import InputError
 from emu.study.training.step.choices import choice_for, choice_of, with_choice
-from emu.study.training.step.step import TimedTrace, algorithms_of, time_trace
+from emu.study.training.step.step import TimedTrace, algorithms_by_axis, algorithms_of, time_trace
 from emu.topology.catalogue import build_topology
 from emu.trace.device.device import Device
 from emu.trace.replay.replay import Service, TraceLayout
@@ -211,3 +211,15 @@ def test_sizes_are_told_where_what_serves_differs_smallest_first_in_whatever_ord
         ("all_gather", "ring"),
         ("all_reduce", "direct 4 B to 64 B, ring 1 KiB"),
     ]
+
+
+def test_what_served_each_axis_is_told_apart() -> None:
+    def asked(axis: str, size: int, by: str) -> Service:
+        request = Request("all_reduce", (0, 1), 0, size // 4, axis=axis)
+        return Service(request, size, AlgorithmOnDims.parse("all_reduce", by))
+
+    rows = [asked("tp", 64, "direct"), asked("dp", 64, "ring"), asked("tp", 1024, "ring")]
+    assert algorithms_by_axis(rows) == {
+        "dp": {"all_reduce": "ring"},
+        "tp": {"all_reduce": "direct 64 B, ring 1 KiB"},
+    }
