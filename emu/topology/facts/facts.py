@@ -285,10 +285,11 @@ def _lit(topology: Topology, links: I64) -> float:
 
     A link counts for the first optical switch that it needs. Each switch has the state in which these links are fastest.
     """
-    src, dst, rate = (column(c[links], c.dtype) for c in (topology.links.src, topology.links.dst, topology.links.bandwidth_Bps))
+    rate = topology.links.bandwidth_Bps[links]
     if topology.circuits is None or not len(links):
         return float(rate.sum())
-    switch, state = topology.circuits.needs(src.astype(np.int64), dst.astype(np.int64), np.zeros(len(links), np.int64))
+    src, dst = (column(end[links], np.int64) for end in (topology.links.src, topology.links.dst))
+    switch, state = topology.circuits.needs(src, dst, np.zeros(len(links), np.int64))
     row, first = np.arange(len(links)), (switch >= 0).argmax(axis=1)
     own, turned = switch[row, first], state[row, first]
     needs = own >= 0
