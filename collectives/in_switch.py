@@ -1,21 +1,27 @@
-"""Collectives in which the switch adds what the ranks send and sends the sum to all: the switch is the one helper, rank n.
+"""Collectives in which switches add what they are sent and send the sum back; a switch is a helper, numbered after all ranks.
 
-So an all_reduce moves one block out of each rank and one into it, fewer than the 2(n-1)/n blocks of algorithms in which ranks
+One switch serves all ranks; `in-switch-tiers` has a tree of them: those of each tier add the sums of the tier below. So an
+all_reduce moves one block out of each rank and one into it, fewer than the 2(n-1)/n blocks of algorithms in which ranks
 add (from n = 3 on). Source: Graham et al., Scalable Hierarchical Aggregation Protocol (SHArP): a hardware architecture for
 efficient data reduction, COMHPC (2016). Letters: n ranks, k pieces of a block.
 """
 
+from collections.abc import Iterator
 from fractions import Fraction
+from math import prod
 
 import numpy as np
 
+from emu.arrays import I64
 from emu.collective.algorithm import collective
 from emu.collective.claim import Claim
 from emu.collective.schedule import Schedule, Sends, check_rows
+from emu.collective.shape import grids
 from emu.collective.transform import dual
 
 # Pieces of a block: the first must arrive before the switch can send, which costs 1/k; each piece is a message.
 PIECES = 8
+TREE_PIECES = 64  # of a tree, which takes more hops to fill
 
 
 def _hops(n: int) -> int:
@@ -62,3 +68,43 @@ def all_gather(n: int) -> Schedule:
 def reduce_scatter(n: int) -> Schedule:
     """Add each block of all other ranks on the switch, then on the block's owner: the dual of the all_gather."""
     return dual(all_gather(n))
+
+
+def _trees(n: int) -> Iterator[tuple[int, ...]]:
+    """Yield the grids of n ranks with two dims or more: the switches of each tier below the top, and the ranks of a switch."""
+    return (dims for dims in grids(n) if len(dims) > 1)
+
+
+def _tiers_beta(dims: tuple[int, ...]) -> Fraction:
+    """Return the claimed beta of a tree: the time of all bytes over one port, plus one piece for each further hop."""
+    return 1 + Fraction(2 * len(dims) - 1, TREE_PIECES)
+
+
+_TIERS = Claim("pair", alpha=lambda dims: 2 * len(dims), beta=_tiers_beta)
+
+
+@collective("all_reduce", "in-switch-tiers", claim=_TIERS, shapes=_trees, needs_adding=True)
+def all_reduce_by_tiers(dims: tuple[int, ...]) -> Schedule:
+    """Add each piece on the switch of each run of ranks, these sums on the switches above, and send the total down again."""
+    steps, tiers = _tree(dims), len(dims)
+
+    def sends(t: int) -> Iterator[Sends]:
+        for tier, (below, above) in enumerate(steps):
+            up, down = t - tier, t - (2 * tiers - 1 - tier)
+            if 0 <= up < TREE_PIECES:
+                yield Sends(below, above, slot=up, reduce=True)
+            if 0 <= down < TREE_PIECES:
+                yield Sends(above, below, slot=down, channel=1)  # a switch sends up and down at one time
+
+    rounds = (sends(t) for t in range(TREE_PIECES + 2 * tiers - 1))
+    return Schedule.build(prod(dims), TREE_PIECES, rounds, helpers=sum(prod(dims[:tier]) for tier in range(tiers)))
+
+
+def _tree(dims: tuple[int, ...]) -> list[tuple[I64, I64]]:
+    """Return, for each tier of switches from the lowest, the participants below it, and the switch above each of them."""
+    found, below = [], np.arange(prod(dims))
+    for tier in reversed(range(len(dims))):
+        first = int(below[-1]) + 1
+        found.append((below, first + np.arange(len(below)) // dims[tier]))
+        below = first + np.arange(len(below) // dims[tier])
+    return found

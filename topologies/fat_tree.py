@@ -31,8 +31,8 @@ _MAX_TIERS = 8
 
 
 @dataclass(frozen=True)
-class LeafAdding(SwitchAdding):
-    """The setting that says whether switches of the lowest tier add data (SHARP of InfiniBand)."""
+class TreeAdding(SwitchAdding):
+    """The setting that says whether switches add data, those of all tiers (SHARP of InfiniBand)."""
 
     adds: Annotated[str, one_of("no", "yes")] = "no"
 
@@ -122,25 +122,19 @@ def fat_tree(
     latency: Latency = HOP_LATENCY,
     route: EqualWays = "hash",
     *,
-    adding: LeafAdding,
+    adding: TreeAdding,
 ) -> Topology:
     """Join hosts by tiers of equal switches with `taper` ports down for each port up: 2(R/2)^T hosts where that is 1.
 
     `taper=7x7` gives each tier below the top its own ratio; RailX's 1:7:49 is `tiers=3,taper=7`. `planes` are equal trees side
     by side, bundled. `route` says how messages take equal ways: by a hash, channels in turn (disjoint), or each message all of
-    them (spray). `adds=yes`: switches of the lowest tier add what their hosts send, as InfiniBand's can (SHARP).
+    them (spray). `adds=yes`: switches of all tiers add what is sent to them, as InfiniBand's can (SHARP).
     """
     built = _tiers(radix, tiers, taper, planes, bandwidth, latency)
     counts = count(built)
     bill = {"switch": planes * counts.switches, "optical transceiver": 2 * planes * sum(counts.cables)}
     found = clos("fat-tree", built, bill, _assumptions(planes, bandwidth, latency, route), route)
-    return adding.of(found, *_leaves(built))
-
-
-def _leaves(built: list[Tier]) -> tuple[int, int]:
-    """Return the number of the first switch of the lowest tier, and how many switches the tier has."""
-    nodes = count(built).nodes
-    return nodes[0], nodes[1]
+    return adding.of(found, found.n_npus, count(built).switches)
 
 
 def _pgft_tiers(
@@ -180,7 +174,7 @@ def pgft(
     latency: Latency = HOP_LATENCY,
     route: EqualWays = "hash",
     *,
-    adding: LeafAdding,
+    adding: TreeAdding,
 ) -> Topology:
     """Join hosts by the parallel-ports generalised fat tree PGFT(h; m; w; p): any tree whose switches are equal in each tier.
 
@@ -191,8 +185,8 @@ def pgft(
         bandwidth: Bandwidth of a cable.
         latency: Latency of a hop.
         route: How messages take the equal ways: by a hash, the channels of a pair in turn, or each message all of them.
-        adding: Whether switches of the lowest tier add what their hosts send (SHARP).
+        adding: Whether switches of all tiers add what is sent to them (SHARP).
     """
     built = _pgft_tiers(down, up, parallel, bandwidth, latency)
     found = clos("fat-tree:pgft", built, {"switch": count(built).switches}, _assumptions(1, bandwidth, latency, route), route)
-    return adding.of(found, *_leaves(built))
+    return adding.of(found, found.n_npus, count(built).switches)

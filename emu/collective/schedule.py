@@ -7,6 +7,7 @@ Letters: S rows, N ranks, K slots, T rounds.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -211,6 +212,15 @@ class Schedule:
     def n_participants(self) -> int:
         """The number of ranks and helpers."""
         return self.n_ranks + self.helpers
+
+    @property
+    def helped(self) -> tuple[I64, ...]:
+        """For each helper, the participants that send to it or that it sends to: ranks, and helpers before it."""
+        src, dst = (end.astype(np.int64) for end in (self.src, self.dst))
+        pairs = np.unique(np.maximum(src, dst) * self.n_participants + np.minimum(src, dst)) if self.helpers else src[:0]
+        helper, other = np.divmod(pairs, self.n_participants)
+        starts = np.searchsorted(helper, np.arange(self.n_ranks, self.n_participants + 1))
+        return tuple(other[first:end] for first, end in pairwise(starts))
 
     @property
     def written_slot(self) -> I32:

@@ -155,12 +155,49 @@ def _routes_kept(placed: PlacedSchedule, job_orbits: JobOrbits, powers: tuple[Sy
     """Return a placed schedule's routes over orbits of links; None if the symmetries do not keep these routes."""
     topology, copies = placed.topology, placed.copies(job_orbits)
     images, products, _, _ = _images_and_orbits(topology, powers)
-    pairs = placed.route_pairs(copies.first)
+    pairs, share = placed.route_pairs(copies.first), len(copies.number) / max(1, len(copies.first))
+    proved = _all_hops_kept(placed, len(copies.number), images) if _few_hops(topology, pairs, share) else None
+    if proved is not None:
+        return shared_routes(topology, pairs, copies, job_orbits.links) if proved else None
     hops = _hops_kept(topology, pairs, (*images, *products))
     routes = None if hops is None else shared_routes(topology, pairs, copies, job_orbits.links)
-    if hops is None or routes is None or hops * len(copies.number) > _MOST_COMPARED_HOPS * len(copies.first):
+    if hops is None or routes is None or hops * share > _MOST_COMPARED_HOPS:
         return routes
     return routes if _hops_kept(topology, placed.route_pairs(np.arange(len(copies.number))), images) is not None else None
+
+
+def _few_hops(topology: Topology, pairs: RoutePairs, share: float) -> bool:
+    """Return whether no message is sprayed, and the routes of all copies have few enough hops to be compared.
+
+    Args:
+        topology: The topology.
+        pairs: The pairs of some copies.
+        share: The number of all copies for each of these.
+    """
+    return topology.spray is None and len(topology.router(*pairs).link) * share <= _MOST_COMPARED_HOPS
+
+
+def _all_hops_kept(placed: PlacedSchedule, copies: int, images: tuple[SymmetryImage, ...]) -> bool | None:
+    """Return whether symmetries map the routes of all pairs onto routes; None if they map a pair onto none of the pairs.
+
+    Each pair is routed once only, as its image is another of the pairs. What holds for symmetries holds for their products.
+    """
+    topology, (src, dst, key) = placed.topology, placed.route_pairs(np.arange(copies))
+    names, number = np.unique(key, return_inverse=True)
+    codes = (src.astype(np.int64) * topology.n_nodes + dst) * len(names) + number
+    order, found = np.argsort(codes, kind="stable"), topology.router(src, dst, key)
+    hops = found.hops
+    for node, link in images:
+        mapped = (node[src] * topology.n_nodes + node[dst]) * len(names) + number
+        at = order[np.minimum(np.searchsorted(codes, mapped, sorter=order), len(order) - 1)]
+        if not np.array_equal(codes[at], mapped):
+            return None
+        if not np.array_equal(hops[at], hops):
+            return False
+        there = np.arange(len(found.link)) + np.repeat(found.start[at] - found.start[:-1], hops)
+        if not np.array_equal(found.link[there], link[found.link]):
+            return False
+    return True
 
 
 def _hops_kept(topology: Topology, pairs: RoutePairs, images: tuple[SymmetryImage, ...]) -> int | None:

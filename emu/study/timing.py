@@ -46,7 +46,7 @@ class CollectiveJob(NamedTuple):
     def on_fabric(self) -> FabricJob:
         """Return the job in the form that the fabric needs: the bytes of each slot, and the node of each participant."""
         sizes, overhead_fs = slot_bytes(self.op, self.schedule, self.elements, self.item_bytes), self.send_overhead_fs
-        nodes = with_helpers(self.topology, self.placement, self.schedule.helpers)
+        nodes = with_helpers(self.topology, self.placement, self.schedule.helped)
         return FabricJob(
             self.schedule, sizes, self.topology, nodes, send_overhead_fs=overhead_fs, name=self.name or self.op.name
         )

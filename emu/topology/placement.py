@@ -1,5 +1,7 @@
 """The placement of a job: the node of each rank and helper, by the rules of the system or in the order of NPUs."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -59,7 +61,7 @@ def by_axes(topology: Topology, axes: tuple[int, ...]) -> I32:
     return column(np.arange(topology.n_npus).reshape(dims).transpose(axes).ravel(), np.int32)
 
 
-def with_helpers(topology: Topology, ranks: ArrayLike, helpers: int) -> I32:
+def with_helpers(topology: Topology, ranks: ArrayLike, helped: Sequence[ArrayLike]) -> I32:
     """Return [n_ranks + helpers] the node of each participant: the NPUs of the ranks, then a switch for each helper.
 
     The switches are those that `hubs` returns.
@@ -67,28 +69,26 @@ def with_helpers(topology: Topology, ranks: ArrayLike, helpers: int) -> I32:
     Raises:
         InputError: There are fewer such switches than helpers.
     """
-    found = hubs(topology, ranks, helpers)
-    if len(found) < helpers:
-        raise _no_helpers(topology, len(np.asarray(ranks)), helpers, len(found))
+    found = hubs(topology, ranks, helped)
+    if len(found) < len(helped):
+        raise _no_helpers(topology, len(helped), len(found))
     return column(np.concatenate((np.asarray(ranks), found)), np.int32)
 
 
-def _no_helpers(topology: Topology, ranks: int, helpers: int, found: int) -> InputError:
-    """Return the error for helpers that are not there, which says how many ranks must share a switch.
+def _no_helpers(topology: Topology, helpers: int, found: int) -> InputError:
+    """Return the error for helpers that find no switch.
 
     Args:
         topology: The topology.
-        ranks: The number of ranks.
         helpers: The number of helpers that the schedule has.
-        found: The number of switches that all ranks reach.
+        found: The number of them that find a switch.
     """
     switches = topology.n_nodes - topology.n_npus
     line = f"placement: {helpers} helpers, such as a switch that adds, do not fit {topology.name} with its {switches} switches"
     other = "take an algorithm without helpers"
     if switches < helpers:
         return InputError(f"{line}; {other}, or a topology with switches")
-    runs = f", or one for each {ranks // helpers} ranks in turn" if helpers > 1 and ranks % helpers == 0 else ""
-    wanted = f"each must be a switch that every rank reaches{runs}, and {found} are"
+    wanted = f"each must be a switch with links to all whom it helps, and {found} find one"
     mend = "take ranks that fill whole hosts, as many on each, by --ranks or by --dims HOSTSxRANKS"
     return InputError(f"{line}: {wanted}; {mend}; or {other}")
 
@@ -103,46 +103,84 @@ def switches_add_assumption(topology: Topology, helpers: int) -> tuple[str, ...]
     return (f"switches of {topology.name} are taken to add and to copy what they pass on; nothing says that they can",)
 
 
-def hubs(topology: Topology, ranks: ArrayLike, most: int) -> I64:
-    """Return the switches on which the helpers of a schedule are placed: the first ones that all ranks have a route to.
+def hubs(topology: Topology, ranks: ArrayLike, helped: Sequence[ArrayLike]) -> I64:
+    """Return the switches on which the helpers of a schedule are placed, one after another, as far as there are any.
 
-    If there are fewer than `most` of them, one switch for each of `most` equal runs of ranks is returned instead, if each run
-    has one. If a topology says which of its switches add, only these count, and only for ranks that have a link to them.
+    A helper sits on the first switch that has a link to everyone whom it helps, else on the first to which they all have a
+    route. If a topology says which of its switches add, only these count, and only by links. Helpers that help the same
+    participant, or one another, sit on different switches; others do where there are enough.
 
     Args:
         topology: The topology.
         ranks: The NPU of each rank.
-        most: The number of helpers.
+        helped: For each helper, the participants that it helps: ranks, and helpers before it, numbered after all ranks.
     """
     nodes = column(ranks, np.int64)
-    found = _switches_of_all(topology, nodes, most)
-    if len(found) == most or most < 2 or len(nodes) % most:
-        return found
-    runs = [_switches_of_all(topology, run, 1) for run in nodes.reshape(most, -1)]
-    return np.concatenate(runs) if all(map(len, runs)) else found
+    first, owns = len(nodes), [column(own, np.int64) for own in helped]
+    for number, own in enumerate(owns):
+        of_same = [i for i in range(number) if first + i in own or np.isin(owns[i], own).any()]
+        apart, taken = nodes[[first + i for i in of_same]], nodes[first:]
+        found = _switch_for(topology, nodes[own], apart, taken)
+        if found < 0:
+            break
+        nodes = np.append(nodes, found)
+    return nodes[first:]
 
 
-def _switches_of_all(topology: Topology, nodes: I64, most: int) -> I64:
-    """Return the first switches, at most `most`, that every rank has a route to."""
-    if topology.adders is not None and len(nodes):
-        return _adders_of_all(topology, topology.adders, nodes)[:most]
-    found, size = list[int](), 1
-    first = topology.n_npus
-    while len(found) < most and first < topology.n_nodes:
+def _switch_for(topology: Topology, nodes: I64, apart: I64, taken: I64) -> int:
+    """Return the switch of a helper, one that is not taken if possible; -1 if there is none.
+
+    Args:
+        topology: The topology.
+        nodes: The nodes of all whom it helps.
+        apart: Switches on which it may not sit.
+        taken: Switches on which other helpers sit.
+    """
+    linked = _linked_switches(topology, nodes)
+    linked = linked[~np.isin(linked, apart)]
+    free = linked[~np.isin(linked, taken)]
+    if len(free) or len(linked):
+        return int((free if len(free) else linked)[0])
+    if topology.adders is not None:
+        return -1
+    for switches in (np.append(apart, taken), apart):
+        found = _first_reached(topology, nodes, switches)
+        if found >= 0:
+            return found
+    return -1
+
+
+@cached_by_topology(1)
+def _links_by_node(topology: Topology) -> tuple[I64, I64]:
+    """Return the links in the order of the nodes that they leave, and [n_nodes + 1] where those of each node begin."""
+    order = np.argsort(topology.links.src, kind="stable")
+    return order, np.searchsorted(topology.links.src[order], np.arange(topology.n_nodes + 1))
+
+
+def _linked_switches(topology: Topology, nodes: I64) -> I64:
+    """Return the switches to which each of some nodes has a link, of those that add if the topology names these."""
+    order, starts = _links_by_node(topology)
+    wanted = np.unique(nodes)
+    of = np.concatenate([order[starts[node] : starts[node + 1]] for node in wanted.tolist()]) if len(wanted) else order[:0]
+    ends = topology.links.dst[of].astype(np.int64)
+    adding = ends >= topology.n_npus if topology.adders is None else topology.adders[ends]
+    pairs = np.unique(topology.links.src[of[adding]].astype(np.int64) * topology.n_nodes + ends[adding])
+    switch, count = np.unique(pairs % topology.n_nodes, return_counts=True)
+    return column(switch[count == len(wanted)], np.int64)
+
+
+def _first_reached(topology: Topology, nodes: I64, but: I64) -> int:
+    """Return the first switch to which each of some nodes has a route, but for some switches; -1 if there is none."""
+    first, size = topology.n_npus, 1
+    while first < topology.n_nodes:
         some = np.arange(first, min(first + size, topology.n_nodes))
-        near = some[_reach(topology, nodes[:1], some)] if len(nodes) else some  # one rank rules most of them out
-        found += [int(switch) for switch in near if _reach(topology, nodes, np.array([switch])).all()]
+        some = some[~np.isin(some, but)]
+        near = some[_reach(topology, nodes[:1], some)] if len(nodes) and len(some) else some
+        for switch in near.tolist():  # the first of the nodes has ruled most of them out
+            if _reach(topology, nodes, np.array([switch])).all():
+                return int(switch)
         first, size = first + size, 2 * size
-    return column(found[:most], np.int64)
-
-
-def _adders_of_all(topology: Topology, adders: Bool, nodes: I64) -> I64:
-    """Return the switches that can add data for all ranks, because each rank has a link to them."""
-    links, wanted = topology.links, np.unique(nodes)
-    own = np.isin(links.src, wanted) & adders[links.dst]
-    pairs = np.unique(links.src[own].astype(np.int64) * topology.n_nodes + links.dst[own])
-    switch, ranks = np.unique(pairs % topology.n_nodes, return_counts=True)
-    return column(switch[ranks == len(wanted)], np.int64)
+    return -1
 
 
 def _reach(topology: Topology, npus: I64, switches: I64) -> Bool:

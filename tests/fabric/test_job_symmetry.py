@@ -291,3 +291,24 @@ def test_pairs_that_were_asked_for_are_not_again_when_they_send_another_size():
     assert first[0] != again[0]
     by_class(plan, np.full(8, 10**6), topology, placement[::-1].copy())  # other NPUs: other pairs
     assert asked
+
+
+@pytest.mark.parametrize(
+    "word", ["ub-mesh:superpod:dims=2x2x2x2x2", "ub-mesh:pod:dims=2x2x2x4", "torus:dims=4x4,bandwidth=50GB/s,latency=0s"]
+)
+@pytest.mark.parametrize("name", ["all_to_all/at-once", "all_gather/direct"])
+def test_the_images_of_all_pairs_are_compared_without_another_routing(word, name, monkeypatch):
+    """The times are those of every message, and each pair is routed twice at most: for the proof, and for the graph."""
+    topology = build_topology(word)
+    n, routed = topology.n_npus, []
+
+    def router(src, dst, key):
+        routed.append(len(src))
+        return topology.router(src, dst, key)
+
+    found = dict(ALGORITHMS)[name].compact_schedule(n)
+    job = (found, np.full(found.n_slots, 10**6), replace(topology, router=router), np.arange(n))
+    assert by_class(*job)[1]
+    pairs = n * (n - 1)
+    assert sum(size for size in routed if size == pairs) <= 2 * pairs
+    assert by_class(*job)[0] == every_message(*job)

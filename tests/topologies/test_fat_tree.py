@@ -1,8 +1,12 @@
+from math import prod
+
 import networkx as nx
 import numpy as np
 import pytest
 
 from emu.errors import InputError
+from emu.study.choice.fastest import fastest
+from emu.study.choice.site import Requirement, Site
 from emu.topology.catalogue import build_topology
 from emu.topology.facts.facts import bisection, cut
 from emu.topology.placement import hubs
@@ -117,14 +121,31 @@ def test_ports_that_do_not_close_are_refused(line, message):
         build_topology(line)
 
 
-def test_leaf_switches_that_add_serve_the_hosts_below_them():
+def test_switches_that_add_serve_the_hosts_below_them():
     """The ranks of one leaf send each byte once, not 2 (n - 1) / n times; those of two leaves have no switch in common."""
     plain, adding = (build_topology(f"fat-tree:radix=8,adds={adds}") for adds in ("no", "yes"))
     assert not plain.adds
     assert adding.adds
-    assert hubs(adding, np.arange(4), 1).tolist() == [32]
-    assert hubs(adding, np.arange(8), 1).tolist() == []
+    assert hubs(adding, np.arange(4), [range(4)]).tolist() == [32]
+    assert hubs(adding, np.arange(8), [range(8)]).tolist() == []
     size = 2**26
     by_switch = collective_s("fat-tree:radix=8,adds=yes", "all_reduce", "in-switch", 4, size)
     by_ranks = collective_s("fat-tree:radix=8", "all_reduce", "direct", 4, size)
     assert by_switch / by_ranks == pytest.approx((1 + 1 / 8) / (2 * 3 / 4), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "dims"), [("radix=8", (8, 4)), ("radix=4,tiers=3", (4, 2, 2)), ("radix=4,tiers=4", (4, 2, 2, 2))]
+)
+def test_the_switches_of_all_tiers_add_for_all_hosts(settings, dims):
+    """A host sends each byte once however many tiers there are; a further hop costs one of 64 pieces, and its latency."""
+    word, size, n = f"fat-tree:{settings},adds=yes", 2**26, prod(dims)
+    topology, tiers = build_topology(word), len(dims)
+    assert topology.dims == dims
+    host = size / float(topology.links.bandwidth_Bps[0])
+    hops = 2 * tiers * int(topology.links.latency_fs[0]) / 1e15
+    found = collective_s(word, "all_reduce", "in-switch-tiers", dims, size)
+    assert found == pytest.approx(host * (1 + (2 * tiers - 1) / 64) + hops, rel=1e-9)
+    assert found < collective_s(word, "all_reduce", "ring", n, size)
+    chosen = fastest(Site.first(topology), Requirement("all_reduce", 0, size // 4, 4)).served
+    assert (chosen.algorithm, chosen.dims) == ("in-switch-tiers", dims)

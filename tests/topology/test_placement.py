@@ -69,26 +69,48 @@ def _two_servers():
     return Topology("two", 4, 8, links, shortest(links, 8, [False] * 4 + [True] * 4))
 
 
-def test_helpers_sit_on_the_first_switches_that_every_rank_reaches():
-    assert with_helpers(_two_servers(), [0, 2, 1], 2).tolist() == [0, 2, 1, 6, 7]
-    assert with_helpers(_two_servers(), [0, 1], 2).tolist() == [0, 1, 4, 6]
-    assert with_helpers(_two_servers(), [3, 1], 0).tolist() == [3, 1]
-    assert hubs(_two_servers(), range(4), 9).tolist() == [6, 7]
+ALL = range(4)
 
 
-def test_helpers_of_equal_runs_of_ranks_sit_on_a_switch_of_each_run_where_none_is_reached_by_all():
+def test_helpers_of_the_same_ranks_sit_on_the_first_switches_that_these_reach():
+    assert with_helpers(_two_servers(), [0, 2, 1], [[0, 1, 2]] * 2).tolist() == [0, 2, 1, 6, 7]
+    assert with_helpers(_two_servers(), [0, 1], [[0, 1]] * 2).tolist() == [0, 1, 4, 6]
+    assert with_helpers(_two_servers(), [3, 1], []).tolist() == [3, 1]
+    assert hubs(_two_servers(), ALL, [ALL] * 9).tolist() == [6, 7]
+
+
+def test_helpers_of_some_ranks_each_sit_on_switches_that_add_for_these():
     """And where a topology says which switches add, they sit on these alone, for ranks on their own links."""
     ends = [(0, 4), (1, 4), (2, 5), (3, 5), *((npu, 6) for npu in range(4))]
     links, _ = wire("two", [Cables("cable", *zip(*ends, strict=True), 1e9, 0)])
     top = [False] * 4 + [True] * 3
     two = Topology("two", 4, 7, links, shortest(links, 7, top), adders=np.array([False] * 4 + [True, True, False]))
-    assert with_helpers(two, [0, 1, 2, 3], 2).tolist() == [0, 1, 2, 3, 4, 5]
-    assert with_helpers(two, [2, 3, 0, 1], 2).tolist() == [2, 3, 0, 1, 5, 4]
-    assert with_helpers(two, [3, 2], 1).tolist() == [3, 2, 5]
-    assert hubs(replace(two, adders=None), [0, 1, 2, 3], 1).tolist() == [6]
-    for ranks, helpers in (([0, 2, 1, 3], 2), ([0, 1, 2, 3], 1)):
-        with pytest.raises(InputError, match=f"placement: {helpers} helpers"):
-            with_helpers(two, ranks, helpers)
+    halves = [[0, 1], [2, 3]]
+    assert with_helpers(two, ALL, halves).tolist() == [0, 1, 2, 3, 4, 5]
+    assert with_helpers(two, [2, 3, 0, 1], halves).tolist() == [2, 3, 0, 1, 5, 4]
+    assert with_helpers(two, [3, 2], [[0, 1]]).tolist() == [3, 2, 5]
+    assert hubs(replace(two, adders=None), ALL, [ALL]).tolist() == [6]
+    for ranks, helped in (([0, 2, 1, 3], halves), (ALL, [ALL])):
+        with pytest.raises(InputError, match=f"placement: {len(helped)} helpers"):
+            with_helpers(two, ranks, helped)
+
+
+def test_a_helper_of_helpers_sits_on_a_switch_above_them_that_adds():
+    """Switches 4 and 5 below 6 and 7; of these 7 alone adds."""
+    ends = [(0, 4), (1, 4), (2, 5), (3, 5), *((low, top) for low in (4, 5) for top in (6, 7))]
+    links, _ = wire("tree", [Cables("cable", *zip(*ends, strict=True), 1e9, 0)])
+    tree = Topology("tree", 4, 8, links, shortest(links, 8, [False] * 4 + [True] * 4))
+    helped = [[0, 1], [2, 3], [4, 5]]
+    assert hubs(tree, ALL, helped).tolist() == [4, 5, 6]
+    assert hubs(replace(tree, adders=np.arange(8) != 6), ALL, helped).tolist() == [4, 5, 7]
+    assert hubs(replace(tree, adders=np.arange(8) < 6), ALL, helped).tolist() == [4, 5]
+
+
+def test_helpers_of_different_ranks_share_a_switch_where_there_is_one_only():
+    star_of_four = star("switch", 4, 1e9, 0)
+    assert hubs(star_of_four, ALL, [[0, 1], [2, 3]]).tolist() == [4, 4]
+    assert hubs(star_of_four, ALL, [[0, 1], [2, 3], [4, 5]]).tolist() == [4, 4]
+    assert hubs(_two_servers(), ALL, [[0, 2], [1, 3]]).tolist() == [6, 7]
 
 
 FILLED = "take ranks that fill whole hosts, as many on each, by --ranks or by --dims HOSTSxRANKS; or take an algorithm without helpers"
@@ -98,12 +120,12 @@ FILLED = "take ranks that fill whole hosts, as many on each, by --ranks or by --
     ("topology", "helpers", "told"),
     [
         (FOUR, 1, "four with its 0 switches; take an algorithm without helpers, or a topology with switches"),
-        (_two_servers(), 3, f"two with its 4 switches: each must be a switch that every rank reaches, and 2 are; {FILLED}"),
+        (_two_servers(), 3, f"two with its 4 switches: each must be a switch with links to all whom it helps, and 2 find one; {FILLED}"),
     ],
 )
 def test_helpers_that_find_no_switch_are_refused(topology, helpers, told):
     with pytest.raises(InputError) as refused:
-        with_helpers(topology, range(4), helpers)
+        with_helpers(topology, ALL, [ALL] * helpers)
     assert str(refused.value) == f"placement: {helpers} helpers, such as a switch that adds, do not fit {told}"
 
 

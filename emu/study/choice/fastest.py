@@ -222,6 +222,6 @@ def _bound_of(site: Site, wanted: Requirement, name: str) -> TimeBound | InputEr
     """Return the time bound of an algorithm for one group; None or the error if it cannot run there."""
     try:
         plan = _schedule_of(site, wanted, name)
-        return time_bound(_job(site, wanted, name, plan), _most_messages(plan)) if has_helpers(plan.helpers, site) else None
+        return time_bound(_job(site, wanted, name, plan), _most_messages(plan)) if has_helpers(plan, site) else None
     except (RowsError, TornError) as error:
         return error

@@ -15,7 +15,7 @@ import numpy as np
 from emu.arrays import I32, I64, column
 from emu.collective.algorithm import ALGORITHMS, AUTO, SYNTHESIZED, Algorithm, AlgorithmOnDims, compact_schedule
 from emu.collective.libraries import LIBRARIES
-from emu.collective.schedule import RowsError
+from emu.collective.schedule import RowsError, Schedule
 from emu.collective.shape import Grid, PartialGrid
 from emu.errors import InputError
 from emu.fabric.job_symmetry import SymmetryPower, image_of
@@ -229,13 +229,13 @@ def _fits(found: Algorithm, site: Site) -> bool:
     """Return whether a site can run an algorithm: its schedule fits the memory, and there are enough adding switches."""
     try:
         grid = site.dims_for(found)
-        return has_helpers(compact_schedule(found.operation, found.name, len(site.npus), 0, grid).helpers, site)
+        return has_helpers(compact_schedule(found.operation, found.name, len(site.npus), 0, grid), site)
     except RowsError:
         return False
 
 
-def has_helpers(helpers: int, site: Site) -> bool:
-    """Return whether all ranks of a site can reach `helpers` switches that add; True for 0."""
-    if not helpers:
+def has_helpers(schedule: Schedule, site: Site) -> bool:
+    """Return whether there are switches that add for all helpers of a schedule; True if it has none."""
+    if not schedule.helpers:
         return True
-    return site.topology.adds and len(hubs(site.topology, site.placement(), helpers)) == helpers
+    return site.topology.adds and len(hubs(site.topology, site.placement(), schedule.helped)) == schedule.helpers

@@ -202,7 +202,8 @@ def bisection(topology: Topology) -> tuple[float, str]:
     """Return the bandwidth (B/s, one direction) between two halves of the NPUs, and a name for the halves.
 
     The halves are those with the least bandwidth of all that `halvings` names; n // 2 NPUs are in one of them. The least
-    bandwidth over all possible halves is at most this; finding it is NP-hard.
+    bandwidth over all possible halves is at most this; finding it is NP-hard. Of links that optical switches light in
+    turns, those that can be lit at one time count.
     """
     if topology.n_npus < 2:
         return 0.0, "one NPU has no halves"
@@ -215,8 +216,13 @@ def bisection(topology: Topology) -> tuple[float, str]:
 
 
 def _floor(topology: Topology, low: Bool) -> float:
-    """Return a lower bound (B/s) of `cut`, found without a flow: the bandwidth of paths over at most one switch."""
+    """Return a lower bound (B/s) of `cut`, found without a flow: the bandwidth of paths over at most one switch.
+
+    Where optical switches light a part of the links, the bound is 0.
+    """
     links, n = topology.links, topology.n_npus
+    if topology.circuits is not None:
+        return 0.0
     ends = []
     for here in (low, ~low):
         side = np.concatenate((np.where(here, 0, 1), np.full(topology.n_nodes - n, 2))).astype(np.int8)  # from, to, a switch
@@ -271,7 +277,27 @@ def _flow(topology: Topology, sources: Bool) -> float:
     if len(switches) and sources.any() and not sources.all():
         src, dst, whole = (column(c, np.int64) for c in (links.src, links.dst, np.ceil(links.bandwidth_Bps)))
         inside = least_cut(Arcs(src, dst, whole), inside, np.concatenate((~sources, switches)))
-    return float(links.bandwidth_Bps[inside[links.src] & ~inside[links.dst]].sum())
+    return _lit(topology, np.flatnonzero(inside[links.src] & ~inside[links.dst]))
+
+
+def _lit(topology: Topology, links: I64) -> float:
+    """Return the largest bandwidth (B/s) that some links have at one time, where optical switches light a part of them.
+
+    A link counts for the first optical switch that it needs. Each switch has the state in which these links are fastest.
+    """
+    rate = topology.links.bandwidth_Bps[links]
+    if topology.circuits is None or not len(links):
+        return float(rate.sum())
+    src, dst = (column(end[links], np.int64) for end in (topology.links.src, topology.links.dst))
+    switch, state = topology.circuits.needs(src, dst, np.zeros(len(links), np.int64))
+    row, first = np.arange(len(links)), (switch >= 0).argmax(axis=1)
+    own, turned = switch[row, first], state[row, first]
+    needs = own >= 0
+    pairs, at = np.unique(np.stack((own[needs], turned[needs]), axis=1), axis=0, return_inverse=True)
+    by_state = np.bincount(at.ravel(), rate[needs], len(pairs))
+    most = np.zeros(int(own.max(initial=-1)) + 1)
+    np.maximum.at(most, pairs[:, 0], by_state)
+    return float(rate[~needs].sum() + most.sum())
 
 
 @cached_by_topology(1)

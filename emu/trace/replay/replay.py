@@ -348,8 +348,8 @@ def place_request(what: BatchKey, topology: Topology, nodes: I64, *, turns: bool
         even = not what.blocks
         counts = operation(what.name, what.n_ranks, what.root).block_counts(count) if even else block_counts(what.blocks)
         sizes = divide_blocks(counts, schedule.n_slots, schedule.shares).count * item
-    helped = schedule.helpers > 0
-    with_hubs = np.array([with_helpers(topology, each, schedule.helpers) for each in nodes]) if helped else nodes
+    helped = schedule.helped
+    with_hubs = np.array([with_helpers(topology, each, helped) for each in nodes]) if helped else nodes
     return place_schedule(FabricJob(schedule, sizes, topology, with_hubs, key=what.communicator), joins=Joins.BOTH, turns=turns)
 
 

@@ -1,6 +1,7 @@
 """Bisections of small instances of every family, against the least cut over all sets of nodes with half of the NPUs."""
 
-from itertools import combinations
+from dataclasses import replace
+from itertools import combinations, product
 from math import inf
 
 import networkx as nx
@@ -8,7 +9,8 @@ import numpy as np
 import pytest
 
 from emu.topology.catalogue import TOPOLOGIES, build_topology
-from emu.topology.facts.facts import bisection, halvings
+from emu.topology.facts.facts import bisection, cut, halvings
+from emu.topology.topology import Links
 
 ODD_FIRST = (  # dimensions of odd size are cut, because there is no even one or an even one is wider
     *(f"torus:dims={dims},bandwidth=50GB/s,latency=500ns" for dims in ("3x3", "3x5", "5x3", "2x5", "7x2", "3x2x2")),
@@ -111,3 +113,30 @@ def test_a_hyperx_of_odd_rows_is_cut_through_its_rows_and_not_through_its_meshes
     column = 2 * pairs * rows * 50e9  # two rails of a pair of nodes, each way
     assert column < found < 1.05 * column
     assert found / (topology.n_npus // 2 * 36 * 50e9) == pytest.approx(0.066, abs=0.0005)
+
+
+def _most_lit(topology, low):
+    """The most that any states of the optical switches light between two sides, tried one by one."""
+    links = topology.links
+    src, dst = links.src.astype(np.int64), links.dst.astype(np.int64)
+    switch, state = topology.circuits.needs(src, dst, np.zeros(len(src), np.int64))
+    names, most = sorted(set(switch[switch >= 0].tolist())), 0.0
+    for states in product(range(int(state.max()) + 1), repeat=len(names)):
+        at = dict(zip(names, states, strict=True))
+        lit = [
+            all(s < 0 or at[s] == t for s, t in zip(*each, strict=True))
+            for each in zip(switch.tolist(), state.tolist(), strict=True)
+        ]
+        kept = [
+            column[np.array(lit)] for column in (links.src, links.dst, links.bandwidth_Bps, links.latency_fs, links.dimension)
+        ]
+        most = max(most, cut(replace(topology, links=Links(*kept), circuits=None), low))
+    return most
+
+
+@pytest.mark.parametrize("x", ["cp3~ep3@2", "cp2~ep3@2", "cp3~dp3@2"])
+def test_dimensions_that_share_rails_are_not_lit_at_one_time(x):
+    topology = build_topology(f"railx:mapped:m=1,n=2,x={x},y=pp3@2")
+    tried = [_most_lit(topology, low) for _, low in halvings(topology.n_npus, topology.dims)]
+    assert bisection(topology)[0] == pytest.approx(min(tried), rel=1e-12)
+    assert bisection(topology)[0] < bisection(replace(topology, circuits=None))[0]

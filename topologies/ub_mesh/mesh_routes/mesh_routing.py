@@ -105,19 +105,22 @@ def _routes_by_turn(known: _RouteTables, a: _Ends, b: _Ends, key: I64, turn: I64
     """Return the routes of pairs: inside a rack the path that the key picks, else path number `turn`."""
     near, far = a.rack == b.rack, _far(known.plan, a, b)
     kinds = ((near, _rack_hops, key), (~near & ~far, _superpod_hops, turn), (far, _dcn_hops, turn))
-    return lane_routes(
-        *_table(len(key), [(rows, hops(known, _selected(a, rows), _selected(b, rows), by[rows])) for rows, hops, by in kinds])
-    )
+    present = [(np.flatnonzero(of_kind), hops, by) for of_kind, hops, by in kinds if of_kind.any()]
+    if len(present) == 1:
+        _, hops, by = present[0]
+        return lane_routes(*(np.stack(columns, axis=1) for columns in zip(*hops(known, a, b, by), strict=True)))
+    found = [(rows, hops(known, _selected(a, rows), _selected(b, rows), by[rows])) for rows, hops, by in present]
+    return lane_routes(*_table(len(key), found))
 
 
-def _table(count: int, kinds: Sequence[tuple[Bool, Sequence[_Hop]]]) -> tuple[I64, I64]:
+def _table(count: int, kinds: Sequence[tuple[I64, Sequence[_Hop]]]) -> tuple[I64, I64]:
     """Return [P, H] the link of each hop, -1 for a pair without such a hop, and [P, H] its virtual lane.
 
     Args:
         count: The number of pairs.
-        kinds: For each kind of pairs, which pairs these are [P], and their hops.
+        kinds: For each kind of pairs, which pairs these are, and their hops.
     """
-    most = max(len(hops) for _, hops in kinds)
+    most = max((len(hops) for _, hops in kinds), default=0)
     link, lane = np.full((count, most), -1), np.zeros((count, most), np.int64)
     for rows, hops in kinds:
         for i, (links, lanes) in enumerate(hops):
@@ -131,8 +134,8 @@ def _ends(plan: MeshPlan, npu: I64) -> _Ends:
     return _Ends(npu // plan.rack, npu // x % y, npu % x)
 
 
-def _selected(ends: _Ends, rows: Bool) -> _Ends:
-    """Return the positions of those pairs for which `rows` is true."""
+def _selected(ends: _Ends, rows: I64) -> _Ends:
+    """Return the positions of some pairs, by their numbers."""
     return _Ends(*(digit[rows] for digit in ends))
 
 
