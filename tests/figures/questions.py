@@ -17,6 +17,8 @@ import emu
 from benchmarks.composed.drawn import wide
 from emu.errors import InputError
 from tests.figures.intermediates import intermediates, of_page, of_text
+from tests.figures.machine_questions import machine_questions
+from tests.figures.more_questions import more_questions
 from tests.trace.formats.profiles import two_ranks
 from tests.trace.formats.test_gloo_groups import four_ranks
 
@@ -36,9 +38,10 @@ Figures = dict[str, str]  # for each field of an answer, a digest of its numbers
 
 def questions() -> dict[str, Callable[[], Figures]]:
     """Return all questions by name, as functions that return the figures of their answers."""
-    answers = answered()
-    pages = {f"page of {name}": partial(of_page, answers[name]) for name in list(answers)[::_PAGES]}
-    return {name: partial(figures_of, question) for name, question in answers.items()} | pages | intermediates()
+    answers, further = answered(), {**machine_questions(), **more_questions()}
+    paged = {**{name: answers[name] for name in list(answers)[::_PAGES]}, **further}
+    pages = {f"page of {name}": partial(of_page, question) for name, question in paged.items()}
+    return {name: partial(figures_of, question) for name, question in {**answers, **further}.items()} | pages | intermediates()
 
 
 def figures_of(question: Callable[[], Any]) -> Figures:
