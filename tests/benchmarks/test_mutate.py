@@ -244,10 +244,10 @@ def test_what_is_known_to_be_without_effect_still_stands_in_the_files():
         ("emu/inner/other.py", ["tests/inner"]),
         ("launch/cli/bench.py", ["tests/launch/test_bench.py", "tests/launch/test_run.py", "tests/launch/show/text"]),
         ("launch/cli/replay.py", ["tests/launch/test_bench.py", "tests/launch/test_run.py", "tests/launch/show/text"]),
-        ("launch/show/topology_picture.py", ["tests/launch/show", "tests/launch/test_bench.py", "tests/launch/test_run.py"]),
+        ("launch/show/topology_picture.py", ["tests/launch/show", "tests/figures", "tests/launch/test_bench.py"]),
         (
             "launch/show/text/step_report.py",
-            ["tests/launch/show/text", "tests/launch/test_bench.py", "tests/launch/test_run.py"],
+            ["tests/launch/show/text", "tests/figures", "tests/launch/test_bench.py"],
         ),
         ("launch/ray/actors.py", ["tests/launch/ray"]),
         ("emu/trace/one.py", ["tests", "tests/figures", "tests/trace"]),

@@ -47,9 +47,9 @@ def of_text(answer: Any) -> Digests:
     return {"(text)": digest(_numbers(repr(answer)))}
 
 
-def of_page(question: Callable[[], Any]) -> Digests:
+def of_page(answer: Any) -> Digests:
     """Return the digest of the page of an answer: its text, its tables and its drawings."""
-    return {"(page)": digest(_CHANGING.sub("", question()._repr_html_()))}
+    return {"(page)": digest(_CHANGING.sub("", answer._repr_html_()))}
 
 
 def _numbers(text: str) -> list[str]:

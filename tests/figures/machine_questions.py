@@ -44,7 +44,7 @@ switch = { dollars = [1000, 9000], watts = [300, 500] }
 
 def machine_questions() -> Questions:
     """Return the questions of this file by name."""
-    return dict([*_queues(), *_side_by_side(), *_designs()])
+    return dict([*_queues(), *_side_by_side(), *_designs(), *_failing()])
 
 
 def _queues() -> Iterator[tuple[str, Callable[[], Any]]]:
@@ -128,7 +128,7 @@ def _designs() -> Iterator[tuple[str, Callable[[], Any]]]:
     small = (
         "switch:n=4,bandwidth={10GB/s,50GB/s},latency=500ns", "torus:dims=2x2,bandwidth={10GB/s,50GB/s},latency=500ns",
     )  # fmt: skip
-    sold = ("ub-mesh:board:lane_rate={7GB/s,14GB/s}", "fat-tree:radix={4,6}", "nvl:72", "servers:nodes=1")
+    sold = ("ub-mesh:board:lane_rate={7GB/s,14GB/s}", "fat-tree:radix={4,6}", "nvl:72")
     limits = (
         (small, {}), (small, {"budget": "125k$"}), (sold, {"power": "4kW"}),
         (small, {"years": 3, "kwh": 0.2, "faults": "tp=2,rate=2%,draws=50"}), (sold, {"years": 2}),
@@ -140,9 +140,30 @@ def _designs() -> Iterator[tuple[str, Callable[[], Any]]]:
 
 
 def _design(**asked: Any) -> Any:
-    """Return a design without what earlier ones have kept."""
-    with tempfile.TemporaryDirectory() as folder:
+    """Return a design without what earlier ones have kept, one job after another: how many are timed depends on it."""
+    with tempfile.TemporaryDirectory() as folder, patch("os.cpu_count", return_value=1):
         book = Path(folder, "book.toml")
         book.write_text(_BOOK)
         more = {"prices": book} if str(asked["topology"][0]).startswith("switch") else {}
         return emu.design(cache=Path(folder), **more, **asked)
+
+
+def _failing() -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Yield machines whose parts fail: the shares that serve, and jobs over time."""
+    lasting = (
+        {"rate": 0.03}, {"mtbf": "300d", "mttr": "1d", "days": "60d"}, {},
+        {"afr": "40%", "mttr": "2d", "days": "90d", "domain": "npus=64,mtbf=90d,mttr=4h", "npus_per_node": 8},
+    )  # fmt: skip
+    more = ({}, {"checkpoint": "60s", "restart": "300s", "mfu": 0.4}, {"job": 128}, {"prices": "infinitehbd", "npu": "dollars=30000,watts=700"})
+    machines = ("infinitehbd:k=3", "nvl:72", "tpuv4:cubes=3x3x2", "hpn:segment:dims=4x8,backup=1", "railx:torus:m=2,n=2,nodes=8x8")
+    for number, (machine, spells) in enumerate(product(machines, lasting)):
+        asked = {"tp": [8, 16], "draws": 40, "seed": number, **spells, **more[number // 4 % 4 if "rate" not in spells else 0]}
+        yield f"faults {number} of {machine}", partial(emu.faults, topology=machine, **asked)
+    job = {"model": "llama-tiny", "plan": "tp=2,dp=2", "global_batch": 4, "seq": 32, "topology": _SHARED[1]}
+    again = {"resend": "every=17s,times=3", "restart": "20s", "checkpoint": "1s", "checkpoint_every": "30s", "detect": "2s"}
+    faults = (
+        ["npu 1 slow 0.5 flaps 2s every 5s from 10s to 20s"], ["nic 1 from 10s to 15s", "npu 0 slow 0.3 from 12s to 60s"],
+        ["random link=0.02 every=20s"], ["npu 2 from 30s to 50s", "nic 0 slow 0.1 from 20s to 90s"],
+    )  # fmt: skip
+    for number, fault in enumerate(faults):
+        yield f"outages {number}", partial(emu.outage, **job, fault=fault, until="400s", algorithm="all_reduce=ring@2", **again)
