@@ -7,6 +7,7 @@ that should see it are run there until one fails. `benchmarks/README.md` tells h
 import argparse
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -99,7 +100,11 @@ def tried(
             try:
                 told, afresh = shown(fault, copy.root), compiled(copy.root, fault.path)
                 with copy.faulty(fault):
-                    return Tried(fault, copy.run(names, limit_s, afresh=afresh), told)
+                    for words in (names, seeing(copy.root, fault.path)):  # recorded names may not be there with the fault
+                        outcome = copy.run(words, limit_s, afresh=afresh)
+                        if not outcome.untried:
+                            break
+                    return Tried(fault, outcome, told)
             finally:
                 copies.put(copy)
 
@@ -110,28 +115,36 @@ def _without_fault(copies: SimpleQueue[Copy], tests: list[str]) -> float:
     copy = copies.get()
     outcome = copy.run(tests)
     copies.put(copy)
-    if outcome.failed:
-        sys.exit(f"{outcome.output}\nmutate: the tests must pass without a fault, but {outcome.failed} does not")
+    if outcome.failed or outcome.untried:
+        why = outcome.untried or f"{outcome.failed} failed"
+        sys.exit(f"{outcome.output}\nmutate: the tests must pass without a fault, but {why}")
     sys.stderr.write(f"without a fault, {' '.join(tests)} pass in {outcome.wall_s:.0f} s\n")
     return outcome.wall_s
 
 
 def score(results: Iterable[Tried], total: int) -> int:
     """Print each result as it is there, then how many were caught; how many were not is returned."""
-    survived = slow = 0
-    for i, (fault, outcome, told) in enumerate(results, 1):
-        if outcome.failed:
-            slow += outcome.failed == "time limit"
-            line = f"{i}/{total} caught {fault.path}:{fault.line}  {fault.kind}  {outcome.failed} ({outcome.wall_s:.0f} s)"
-        else:
-            survived += 1
-            line = f"{i}/{total} SURVIVED {told}\n    ({outcome.wall_s:.0f} s)"
-        sys.stdout.write(line + "\n")
+    counts = Counter[str]()
+    for i, each in enumerate(results, 1):
+        kind, line = _result(each)
+        counts[kind] += 1
+        counts["slow"] += each.outcome.failed == "time limit"
+        sys.stdout.write(f"{i}/{total} {kind} {line} ({each.outcome.wall_s:.0f} s)\n")
         sys.stdout.flush()
-    caught = total - survived
-    rate = f", {100 * caught / total:.1f} %" if total else ""
-    sys.stdout.write(f"{caught} of {total} faults caught{rate} ({slow} by the time limit); {survived} survived\n")
-    return survived
+    caught, survived, untried = (counts[kind] for kind in ("caught", "SURVIVED", "NOT TRIED"))
+    rate = f", {100 * caught / (caught + survived):.1f} %" if caught + survived else ""
+    more = f"; {untried} not tried, which count for neither" * (untried > 0)
+    told = f"{caught} of {caught + survived} faults caught{rate} ({counts['slow']} by the time limit); {survived} survived{more}"
+    sys.stdout.write(told + "\n")
+    return survived + untried
+
+
+def _result(each: Tried) -> tuple[str, str]:
+    """Return what became of a fault, and what is told of it."""
+    fault, outcome, told = each
+    if outcome.failed:
+        return "caught", f"{fault.path}:{fault.line}  {fault.kind}  {outcome.failed}"
+    return ("NOT TRIED", f"{told}\n    {outcome.untried}") if outcome.untried else ("SURVIVED", f"{told}\n   ")
 
 
 def chosen(words: Iterable[str], count: int, seed: int) -> list[Fault]:

@@ -28,31 +28,21 @@ ALSO = {
         "tests/cluster",
         "tests/launch",
     ),
-    "emu/study/measure": (
-        FIGURES,
-        "tests/launch",
-    ),
-    "emu/study/choice": (
-        FIGURES,
-        "tests/launch",
-    ),
-    "emu/study/prove": ("tests/launch",),
-    "emu/study/timing.py": (FIGURES, "tests/study/choice", "tests/launch"),
-    "emu/study/training": (
-        FIGURES,
-        "tests/launch",
-    ),
     "emu/model/memory": ("tests/model/generate",),  # which hold it to what real ranks hold
     "emu/model": (FIGURES, "tests/models", "tests/study/training", "tests/launch"),
+    "emu/study": (FIGURES, "tests/launch"),
+    "emu/cluster/pace": ("tests/launch/test_pacing.py", "tests/launch/test_run_fake.py"),
     "emu/fabric": ("tests/collectives", "tests/study/measure"),
     "launch/front": ("tests/launch",),
-    "launch/show": ("tests/launch",),
+    "launch/show": (FIGURES, "tests/launch"),
+    "launch/data": (FIGURES, "tests/launch"),
 }
 # The tests of commands are run file by file, then those of their texts and of the papers. Left out are pictures, Ray, and the
 # files below, which start a process for each test: they take most of the time, and see little that the others do not.
 COMMANDS = "tests/launch"
 FOLDERS = ("show/text", "papers")
 APART = ("test_loads.py", "test_clusters.py")
+_TESTS_FAILED, _INTERRUPTED = 1, 2  # exit codes of pytest; it is interrupted by a file that cannot be imported
 # Starting Ray takes longer than all the rest, and only launch/ray is about it.
 OPTIONS = ("-x", "-q", "-m", "not slow and not gpu and not ray", "-p", "no:cacheprovider", "--hypothesis-seed=0")
 
@@ -93,9 +83,10 @@ def compiled(root: Path, path: Path) -> bool:
 class Outcome:
     """The outcome of a run of tests."""
 
-    failed: str  # the first test that failed, or why there is none; "" if all passed
+    failed: str  # the first test that failed, or why there is none; "" if none failed
     wall_s: float
     output: str = ""
+    untried: str = ""  # why no test was tried; "" if at least one was
 
 
 class Copy:
@@ -122,7 +113,7 @@ class Copy:
             code = run_pytest(words, self.root, env, limit_s, printed)
         shutil.rmtree(self.root / ".hypothesis", ignore_errors=True)  # what failed with one fault is not tried for the next
         output = printed.read_text(errors="replace")
-        return Outcome(_failure(code, output), monotonic() - begun, output)
+        return Outcome(*_verdict(code, output, monotonic() - begun))
 
     @contextmanager
     def faulty(self, fault: Fault) -> Iterator[None]:
@@ -141,10 +132,19 @@ def _write(path: Path, source: bytes) -> None:
     Path(cache_from_source(str(path))).unlink(missing_ok=True)  # it is told by seconds and size, which may be the same
 
 
-def _failure(code: int | None, output: str) -> str:
-    if code == 0:
-        return ""
-    if code is None:
-        return "time limit"
+def _verdict(code: int | None, output: str, wall_s: float) -> tuple[str, float, str, str]:
+    """Return what an exit code and what was printed say, in the order of the fields of `Outcome`.
+
+    A test that fails and a file of tests that cannot be imported see a fault. A run that ends in another way has tried none, as
+    one whose tests have other names with the fault.
+    """
     found = re.findall(r"^(?:FAILED|ERROR) (\S+)", output, re.MULTILINE)
-    return str(found[0]) if found else f"pytest ended with {code}"
+    if code == 0:
+        return "", wall_s, output, ""
+    if code is None:
+        return "time limit", wall_s, output, ""
+    if code in (_TESTS_FAILED, _INTERRUPTED) and found:
+        return str(found[0]), wall_s, output, ""
+    if loading := re.search(r"^ImportError while loading conftest '(\S+)'", output, re.MULTILINE):
+        return loading[1], wall_s, output, ""
+    return "", wall_s, output, f"pytest ended with {code}"

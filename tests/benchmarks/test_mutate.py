@@ -172,9 +172,34 @@ def test_a_fault_that_a_test_sees_is_caught_and_one_that_none_sees_survives(tiny
 
 def test_tests_that_fail_without_a_fault_are_named(tiny):
     (tiny / MODULE).write_text(SOURCE.replace(">", "<"))
-    with pytest.raises(SystemExit, match=r"must pass without a fault, but tests/tiny/test_sums\.py::test_over does not"):
+    with pytest.raises(SystemExit, match=r"must pass without a fault, but tests/tiny/test_sums\.py::test_over failed"):
         list(mutate.tried([], [seeing(tiny, MODULE)], 1, tiny))
     assert list(mutate.tried([], [seeing(tiny, MODULE)], 1, tiny, limit_s=9)) == []  # no test runs before the faults
+
+
+def test_a_fault_whose_recorded_tests_are_gone_is_tried_by_the_tests_of_its_file(tiny):
+    """Pytest ends with a usage error where a name is not there, which is no test that fails."""
+    seen = next(fault for fault in faults_of(tiny, SEEN) if fault.kind == "comparison")
+    [result] = mutate.tried([seen], [["tests/tiny/test_sums.py::test_gone"]], 1, tiny, limit_s=60)
+    assert result.outcome.failed == "tests/tiny/test_sums.py::test_over"
+
+
+@pytest.mark.parametrize("tests", ["", "import os\nos._exit(7)\n"])  # no test at all; a process that dies
+def test_a_fault_that_no_test_was_run_for_is_not_caught(tiny, tests, capsys):
+    (tiny / "tests/tiny/test_sums.py").write_text(tests)
+    fault = faults_of(tiny, SEEN)[0]
+    assert mutate.score(mutate.tried([fault], [seeing(tiny, MODULE)], 1, tiny, limit_s=60), 1) == 1
+    out = capsys.readouterr().out
+    assert f"1/1 NOT TRIED {MODULE}:{SEEN}" in out
+    assert "0 of 0 faults caught (0 by the time limit); 0 survived; 1 not tried, which count for neither" in out
+
+
+@pytest.mark.parametrize("file", ["tests/conftest.py", "tests/tiny/test_sums.py"])
+def test_a_file_of_tests_that_cannot_be_imported_sees_a_fault(tiny, tmp_path, file):
+    (tiny / file).write_text("import nothing_of_this_name\n")
+    outcome = Copy(tiny, tmp_path / "to").run(seeing(tiny, MODULE))
+    assert outcome.failed.endswith(file)
+    assert not outcome.untried
 
 
 def test_a_fault_that_never_ends_is_ended(tiny, tmp_path):
@@ -219,10 +244,10 @@ def test_what_is_known_to_be_without_effect_still_stands_in_the_files():
         ("emu/inner/other.py", ["tests/inner"]),
         ("launch/cli/bench.py", ["tests/launch/test_bench.py", "tests/launch/test_run.py", "tests/launch/show/text"]),
         ("launch/cli/replay.py", ["tests/launch/test_bench.py", "tests/launch/test_run.py", "tests/launch/show/text"]),
-        ("launch/show/topology_picture.py", ["tests/launch/show", "tests/launch/test_bench.py", "tests/launch/test_run.py"]),
+        ("launch/show/topology_picture.py", ["tests/launch/show", "tests/figures", "tests/launch/test_bench.py"]),
         (
             "launch/show/text/step_report.py",
-            ["tests/launch/show/text", "tests/launch/test_bench.py", "tests/launch/test_run.py"],
+            ["tests/launch/show/text", "tests/figures", "tests/launch/test_bench.py"],
         ),
         ("launch/ray/actors.py", ["tests/launch/ray"]),
         ("emu/trace/one.py", ["tests", "tests/figures", "tests/trace"]),

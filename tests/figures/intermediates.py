@@ -24,6 +24,7 @@ from emu.topology.catalogue import build_topology
 from emu.trace.formats.trace_formats import write_trace
 from emu.trace.replay.replay import TraceLayout
 from launch.data.devices import find_device
+from launch.front.steps.replays import load_trace
 from tests.study.planning.spaces import candidates, drawn, of, tightest_s, times
 
 Digests = dict[str, str]
@@ -46,9 +47,9 @@ def of_text(answer: Any) -> Digests:
     return {"(text)": digest(_numbers(repr(answer)))}
 
 
-def of_page(question: Callable[[], Any]) -> Digests:
-    """Return the digest of the numbers in the page of an answer."""
-    return {"(page)": digest(_numbers(question()._repr_html_()))}
+def of_page(answer: Any) -> Digests:
+    """Return the digest of the page of an answer: its text, its tables and its drawings."""
+    return {"(page)": digest(_CHANGING.sub("", answer._repr_html_()))}
 
 
 def _numbers(text: str) -> list[str]:
@@ -84,8 +85,13 @@ def _files(number: int) -> Digests:
     layout = TraceLayout(
         _generated(number).trace, _RINGS, build_topology(step.topology), find_device("h100", "bfloat16"), "bfloat16"
     )
-    with tempfile.TemporaryDirectory() as folder:
-        return {ending: _written(layout, Path(folder, f"x{ending}")) for ending in _ENDINGS}
+    found: Digests = {}
+    for ending in _ENDINGS:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, f"x{ending}")
+            found[ending] = _written(layout, path)
+            found[f"{ending} read again"] = _read(path.parent if ending == ".et" else path)
+    return found
 
 
 def _written(layout: TraceLayout, path: Path) -> str:
@@ -95,6 +101,15 @@ def _written(layout: TraceLayout, path: Path) -> str:
         return f"refused: {digest(str(error))}"
     files = sorted(path.parent.glob(f"x*{path.suffix}"))
     return digest([(file.name, hashlib.sha256(file.read_bytes()).hexdigest()) for file in files])
+
+
+def _read(path: Path) -> str:
+    """Return the digest of a trace that is read from a file, with what a profile says of the host's time and of kernels."""
+    try:
+        traces = [load_trace(path, host_time=host_time) for host_time in (False, True)]
+    except InputError as error:
+        return f"refused: {digest(_CHANGING.sub('', str(error)))}"
+    return digest([(trace.digest(), [(key, value) for key, value in trace.meta if "version" not in key]) for trace in traces])
 
 
 def _bounds(seed: int) -> Digests:

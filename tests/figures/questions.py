@@ -17,6 +17,8 @@ import emu
 from benchmarks.composed.drawn import wide
 from emu.errors import InputError
 from tests.figures.intermediates import intermediates, of_page, of_text
+from tests.figures.machine_questions import machine_questions
+from tests.figures.more_questions import more_questions
 from tests.trace.formats.profiles import two_ranks
 from tests.trace.formats.test_gloo_groups import four_ranks
 
@@ -36,9 +38,25 @@ Figures = dict[str, str]  # for each field of an answer, a digest of its numbers
 
 def questions() -> dict[str, Callable[[], Figures]]:
     """Return all questions by name, as functions that return the figures of their answers."""
-    answers = answered()
-    pages = {f"page of {name}": partial(of_page, answers[name]) for name in list(answers)[::_PAGES]}
-    return {name: partial(figures_of, question) for name, question in answers.items()} | pages | intermediates()
+    answers, further = answered(), {**machine_questions(), **more_questions()}
+    plain = {name: partial(figures_of, question) for name, question in answers.items()}
+    both = {name: partial(_with_page, question) for name, question in further.items()}
+    pages = {f"page of {name}": partial(_page, answers[name]) for name in list(answers)[::_PAGES]}
+    return {**plain, **pages, **intermediates(), **both}
+
+
+def _page(question: Callable[[], Any]) -> Figures:
+    """Return the digest of the page of an answer."""
+    return of_page(question())
+
+
+def _with_page(question: Callable[[], Any]) -> Figures:
+    """Return digests of the figures that answer a question, of its text and of its page; of a refusal only that it is one."""
+    try:
+        found = question()
+    except InputError:
+        return {"refused": ""}
+    return _by_field(found.to_dict()) | of_text(found) | of_page(found)
 
 
 def figures_of(question: Callable[[], Any]) -> Figures:

@@ -55,7 +55,7 @@ def test_the_order_of_work_and_every_amount_of_it_counts(words):
     first = rows_of(words, [[(1, 8), (2, 16)]])[:4]
     changes = [
         {"flops": 5.0}, {"bytes": 96}, {"name": "reduce"}, {"dtype": "bfloat16"}, {"root": 1}, {"stream": 1},
-        {"splits": (3, 5), "name": "all_to_all"}, {"count": 5},
+        {"splits": (3, 5), "name": "all_to_all"}, {"count": 5}, {"tag": 3}, {"batch": 2}, {"m": 2}, {"n": 2}, {"k": 2},
     ]  # fmt: skip
     for change in changes:
         row = 0 if "flops" in change or "stream" in change else 1
