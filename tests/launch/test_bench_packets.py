@@ -78,7 +78,7 @@ REFUSED = {
     "got 1048576",
     ("packets", "infiniband:credit=1KiB"): "network: credit_bytes must be at least a packet with its headers, 4.025 KiB, "
     "got '1 KiB'; take more credits or a smaller cell",
-    ("packets", "roce:route=spray"): "network: route must be one of hash, in-turn, random, adaptive, least-loaded, got 'spray'",
+    ("packets", "roce:route=spray"): "network: route must be one of hash, in-turn, random, adaptive, least-loaded, entropy, entropy-avoid, got 'spray'",
     (
         "packets",
         "ultra-ethernet:acks=none",
