@@ -117,7 +117,7 @@ _CONTROL_SIZES = ("window", "mark_from", "mark_to", "raise")
 _COUNTS = ("packets_per_ack", "lanes", "reorder_packets", "entropies")
 _SHARES = ("window_round_trips", "queue_round_trips", "mark_from_round_trips", "mark_to_round_trips")
 _WORDS = ("forwarding", "acks", "lossless", "route", "congestion", "recovery", "host_queue")
-_TIMES = ("switch", "timeout")
+_TIMES = ("switch", "timeout", "round_trip")
 
 
 def packet_fabric(fabric: str, network: str = "") -> PacketFabric | None:

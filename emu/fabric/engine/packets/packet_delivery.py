@@ -118,6 +118,7 @@ def is_all_there(e: PacketEngine, v: int) -> bool:
 def receive(e: PacketEngine, v: int, payload: int, in_order: bool, flags: int, sent: int) -> None:
     """Count the payload of a packet at its destination, and send an acknowledgement if one is due."""
     t = e.tasks[v]
+    is_first = t.to_come == e.graph.size[v] and e.rules.acks_in_order == 0  # whose round trip has no queues of its own message
     t.n_rounds = 0
     t.n_unanswered += 1
     t.unanswered += payload
@@ -125,7 +126,7 @@ def receive(e: PacketEngine, v: int, payload: int, in_order: bool, flags: int, s
     if t.back_state < 0:
         return
     is_due = t.n_unanswered >= e.rules.packets_per_ack and (in_order or e.rules.acks_in_order == 0)
-    if is_due or flags & FLAGS or t.to_come == 0 or is_all_there(e, v):
+    if is_due or is_first or flags & FLAGS or t.to_come == 0 or is_all_there(e, v):
         acknowledge(e, v, flags, sent)
 
 

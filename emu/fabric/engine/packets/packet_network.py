@@ -48,6 +48,7 @@ class PacketNetwork:
     entropies: int = 256  # values that a sender writes into its packets by turns, and that switches hash; a power of 2
     controls_first: bool = False  # whether acknowledgements go before other packets in every node
     congestion: Congestion = "none"
+    round_trip_fs: int = 0  # longest round trip of the fabric without load, as senders are configured; 0: of the messages of a run
     window_round_trips: float = 1.5  # of its link: the first and the largest window of a sender with congestion control
     queue_round_trips: float = 0.0  # room of a queue in round trips of its sender's link; 0: queue_bytes
     mark_from_round_trips: float = 0.0  # of a queue: packets may be marked above it
@@ -93,7 +94,7 @@ def _check_sizes(network: PacketNetwork) -> None:
     for name in ("payload_bytes", "ack_bytes", "queue_bytes", "timeout_fs", "raise_bytes", *counts):
         if getattr(network, name) < 1:
             raise must_be("network", name, "1 or more", getattr(network, name))
-    for name in ("header_bytes", "switch_fs", "cell_bytes", "window_bytes", "mark_from_bytes"):
+    for name in ("header_bytes", "switch_fs", "cell_bytes", "window_bytes", "mark_from_bytes", "round_trip_fs"):
         if getattr(network, name) < 0:
             raise must_be("network", name, "0 or more", getattr(network, name))
     if network.cell_bytes % network.payload_bytes:

@@ -25,7 +25,7 @@ _TARGET = 0.75  # delay in round trips
 
 
 def control_of(graph: Graph, topology: Topology, network: PacketNetwork) -> Control:
-    """Return the settings of congestion control for the longest unloaded round trip of any message of a graph.
+    """Return the settings of congestion control for the longest round trip without load: the network's, or of any message.
 
     Source: `initNsccParams` of htsim's uec.cpp (ultraethernet/uet-htsim, commit 40ccb05).
     """
@@ -35,7 +35,7 @@ def control_of(graph: Graph, topology: Topology, network: PacketNetwork) -> Cont
     hops, latency = np.diff(graph.hop_start)[messages], latencies(graph, topology)[messages]
     both_ways = network.wire_bytes(network.payload_bytes) + network.ack_bytes
     trips = 2 * latency + hops * (both_ways * TICKS_PER_S / fastest_Bps)
-    trip, per_fs = float(trips.max(initial=1.0)), fastest_Bps / TICKS_PER_S
+    trip, per_fs = float(network.round_trip_fs or trips.max(initial=1.0)), fastest_Bps / TICKS_PER_S
     scale, target = trip * per_fs / _REFERENCE_BYTES, _TARGET * trip
     marks, share = _marks(network, trip * per_fs), network.unit_bytes / network.wire_bytes(network.unit_bytes)
     return Control(
