@@ -52,7 +52,7 @@ def make_packet(e: PacketEngine, entry: int, q: int, now: int) -> int:
     t.n_sent += 1
     if has_windows(e.senders):
         e.senders.flows[v].in_flight += k.payload
-        k.flags |= 0 if may_send(e.senders, v, e.rules.payload) else ASKS
+        k.flags |= 0 if t.to_send > 0 and may_send(e.senders, v, e.rules.payload) else ASKS
     elif e.senders.control.kind == DCQCN:
         pace_packet(e.senders.pacing, v, k.bytes, now)
     t.heard = now
