@@ -75,7 +75,7 @@ def packet_us(run: HtsimRun) -> float:
 
 
 def round_trip_fs(run: HtsimRun) -> int:
-    """Return the ticks of a packet and its acknowledgement over the longest path of the fabric, which htsim gives its senders."""
+    """Return the ticks of a packet and its acknowledgement over the longest path of the fabric; htsim tells its senders."""
     links, network = run.topology.links, NETWORKS[run.transport]
     n_bytes = network.wire_bytes(network.payload_bytes) + network.ack_bytes
     return LONGEST * (2 * int(links.latency_fs[0]) + int(n_bytes * 1e15 / float(links.bandwidth_Bps[0])))

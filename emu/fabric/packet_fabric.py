@@ -76,9 +76,9 @@ _ROUTES = {
     "in-turn": "packets take the shortest paths in turn, in an order that each switch draws anew after each turn",
     "random": "each packet takes one of the shortest paths at random",
     "adaptive": "each packet takes the port with the shortest queue on one of the shortest paths, by classes of length",
-    "entropy": "a packet carries one of {entropies} values, which its sender goes through; switches hash it over the shortest paths",
-    "entropy-avoid": "a packet carries one of {entropies} values, which its sender goes through, skipping those that brought marks or "
-    "trimmed packets; switches hash it over the shortest paths",
+    "entropy": "a sender goes through {entropies} values, one a packet; switches hash them over the shortest paths",
+    "entropy-avoid": "a sender goes through {entropies} values, one a packet, but skips those that brought marks or trimmed "
+    "packets; switches hash them over the shortest paths",
     "least-loaded": "a message takes the one of the shortest paths whose links have least to carry when it starts",
 }
 

@@ -16,8 +16,8 @@ from emu.fabric.engine.packets.ways import Ways
 from emu.fabric.engine.state_layout import Columns
 
 NONE = -1
-# Flags of packets: a queue was long; the sender can send no more before an acknowledgement; it was sent before, and lost; it was
-# trimmed at the last queue of its path. What is above FLAGS is its entropy value, times VALUE.
+# Flags of packets: a queue was long; the sender can send no more before an acknowledgement; it was sent before, and lost;
+# it was trimmed at the last queue of its path. What is above FLAGS is its entropy value, times VALUE.
 MARKED, ASKS, AGAIN, AT_END, VALUE = 1, 2, 4, 8, 16
 FLAGS = VALUE - 1
 DATA, ACK, TRIMMED, NACK, NOTICE = range(5)  # kinds of packets; of one that is trimmed only the header is left

@@ -48,7 +48,7 @@ class PacketNetwork:
     entropies: int = 256  # values that a sender writes into its packets by turns, and that switches hash; a power of 2
     controls_first: bool = False  # whether acknowledgements go before other packets in every node
     congestion: Congestion = "none"
-    round_trip_fs: int = 0  # longest round trip of the fabric without load, as senders are configured; 0: of the messages of a run
+    round_trip_fs: int = 0  # the longest without load, that hosts and switches know; 0: that of a run's messages
     window_round_trips: float = 1.5  # of its link: the first and the largest window of a sender with congestion control
     queue_round_trips: float = 0.0  # room of a queue in round trips of its sender's link; 0: queue_bytes
     mark_from_round_trips: float = 0.0  # of a queue: packets may be marked above it
@@ -288,8 +288,9 @@ _ULTRA_ETHERNET = PacketNetwork(
     mark_to_round_trips=0.8,
     sources=(
         "spraying, trimming, NSCC: Ultra Ethernet Specification 1.0",
-        "sizes, queues of a round trip, marks from 0.2 to 0.8 of it, windows of 1.5, an acknowledgement for 16 KiB: htsim_uec, "
-        "ultraethernet/uet-htsim, commit 40ccb05 (uec.cpp, main_uec.cpp, compositequeue.cpp)",
+        "sizes, queues of a round trip, marks from 0.2 to 0.8 of it, windows of 1.5, an acknowledgement for 16 KiB, values of "
+        "entropy and their penalties: htsim_uec with -load_balancing_algo bitmap, ultraethernet/uet-htsim, commit 40ccb05 "
+        "(uec.cpp, uec_mp.cpp, main_uec.cpp, compositequeue.cpp)",
     ),
     assumed=("switch_fs", "forwarding", "timeout_fs"),
 )

@@ -250,9 +250,9 @@ def exchange(e: PacketEngine, p: int, other: int) -> None:
 
 @compiled
 def trim(e: PacketEngine, q: int, p: int) -> None:
-    """Trim packet `p`, which finds queue `q` full, or the last packet of the queue, in whose place it then is: either at random.
+    """Trim packet `p`, which finds queue `q` full, or at random the last packet of the queue, whose place it then takes.
 
-    Of the one that is trimmed, `p` then stands for the header.
+    Afterwards `p` stands for the header of the one that is trimmed.
     """
     k, packet = e.queues[q], e.packets[p]
     if k.first >= 0 and e.packets[k.last].kind == DATA and draw_number(e, 2) == 0:

@@ -46,7 +46,7 @@ def step_value(e: PacketEngine, v: int) -> int:
 def next_value(e: PacketEngine, v: int) -> int:
     """Return the entropy value of the next packet of message `v`.
 
-    Values with penalties are skipped, and the first of them loses one. If all have penalties, the next one is taken all the same.
+    Values with penalties are skipped, and the first of them loses one. If all have penalties, none is skipped in the end.
     """
     if e.rules.choice != ENTROPY:
         return 0
