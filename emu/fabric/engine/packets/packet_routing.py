@@ -122,7 +122,7 @@ def choose(e: PacketEngine, g: int, kind: int, v: int, value: int) -> int:
     if n == 1:
         return 0
     if e.rules.choice == ENTROPY:
-        return mix_bits(mix_bits(e.spreads[v].salt + (value << 32)) + (g << 32)) % n
+        return int(mix_bits(mix_bits(e.spreads[v].salt + (value << 32)) + (g << 32)) % n)
     if kind != DATA or e.rules.choice == HASH:
         return int(((v * 2654435761) >> 7) % n)
     if e.rules.choice == IN_TURN:
