@@ -14,12 +14,14 @@ from emu.fabric.graph import Graph
 from emu.topology.topology import Routes
 
 ACK_BYTES = 64
+LONGEST = 4  # links of the longest path: up to a spine and down again
 NETWORKS = {
     "roce": network_of("roce"),
     "roce+rr": network_of("roce", route="in-turn"),
     "roce+rnd": network_of("roce", route="random"),
     "roce+ar": network_of("roce", route="adaptive"),
     "uec": network_of("ultra-ethernet"),
+    "uec+oblivious": network_of("ultra-ethernet", route="entropy"),
     "uec+ecmp": network_of("ultra-ethernet", route="hash"),
     "roce+dcqcn": network_of("roce", congestion="dcqcn", raise_bytes=10_000_000 * 4096),  # htsim counts packets as bytes
     "roce+rr+gbn": network_of("roce", route="in-turn", recovery="go-back-n", reorder_packets=64),
@@ -72,13 +74,20 @@ def packet_us(run: HtsimRun) -> float:
     return network.wire_bytes(network.payload_bytes) * 1e6 / float(run.topology.links.bandwidth_Bps[0])
 
 
+def round_trip_fs(run: HtsimRun) -> int:
+    """Return the ticks of a packet and its acknowledgement over the longest path of the fabric; htsim tells its senders."""
+    links, network = run.topology.links, NETWORKS[run.transport]
+    n_bytes = network.wire_bytes(network.payload_bytes) + network.ack_bytes
+    return LONGEST * (2 * int(links.latency_fs[0]) + int(n_bytes * 1e15 / float(links.bandwidth_Bps[0])))
+
+
 def simulate(run: HtsimRun, seed: int, is_perturbed: bool, cell_bytes: int = 0) -> PacketRun:
     """The run by packets; perturbed, each flow starts up to the time of a packet later.
 
     What htsim draws at random (paths of acknowledgements, and where a path is not known the spine) is drawn here, too.
     """
     random = np.random.default_rng(seed)
-    network: PacketNetwork = replace(NETWORKS[run.transport], cell_bytes=cell_bytes)
+    network: PacketNetwork = replace(NETWORKS[run.transport], cell_bytes=cell_bytes, round_trip_fs=round_trip_fs(run))
     spine = np.where(run.spine < 0, random.integers(run.spines, size=len(run.src)), run.spine)
     late = random.integers(int(packet_us(run) * US_FS), size=len(run.src)) if is_perturbed else np.zeros(len(run.src), np.int64)
     graph = graph_of(run, paths(run, run.src, run.dst, spine), late)

@@ -76,16 +76,20 @@ _ROUTES = {
     "in-turn": "packets take the shortest paths in turn, in an order that each switch draws anew after each turn",
     "random": "each packet takes one of the shortest paths at random",
     "adaptive": "each packet takes the port with the shortest queue on one of the shortest paths, by classes of length",
+    "entropy": "a sender goes through {entropies} values, one a packet; switches hash them over the shortest paths",
+    "entropy-avoid": "a sender goes through {entropies} values, one a packet, but skips those that brought marks or trimmed "
+    "packets; switches hash them over the shortest paths",
     "least-loaded": "a message takes the one of the shortest paths whose links have least to carry when it starts",
 }
 
 
 def _routes_sentence(network: PacketNetwork) -> str:
     """Return the sentence of the report on the routes of packets and on acknowledgements."""
+    routes = _ROUTES[network.route].format(entropies=network.entropies)
     if network.acks == "none":
-        return f"{_ROUTES[network.route]}; there are no acknowledgements"
+        return f"{routes}; there are no acknowledgements"
     many = f"{network.packets_per_ack} packets" if network.packets_per_ack > 1 else "a packet"
-    return f"{_ROUTES[network.route]}; an acknowledgement of {network.ack_bytes} B for {many} takes the way back"
+    return f"{routes}; an acknowledgement of {network.ack_bytes} B for {many} takes the way back"
 
 
 def _loss_sentence(network: PacketNetwork) -> str:
@@ -110,10 +114,10 @@ def _recovery(network: PacketNetwork) -> str:
 
 _SIZES = ("payload", "header", "ack", "queue", "pause_above", "resume_below", "credit")
 _CONTROL_SIZES = ("window", "mark_from", "mark_to", "raise")
-_COUNTS = ("packets_per_ack", "lanes", "reorder_packets")
+_COUNTS = ("packets_per_ack", "lanes", "reorder_packets", "entropies")
 _SHARES = ("window_round_trips", "queue_round_trips", "mark_from_round_trips", "mark_to_round_trips")
 _WORDS = ("forwarding", "acks", "lossless", "route", "congestion", "recovery", "host_queue")
-_TIMES = ("switch", "timeout")
+_TIMES = ("switch", "timeout", "round_trip")
 
 
 def packet_fabric(fabric: str, network: str = "") -> PacketFabric | None:

@@ -78,7 +78,12 @@ REFUSED = {
     "got 1048576",
     ("packets", "infiniband:credit=1KiB"): "network: credit_bytes must be at least a packet with its headers, 4.025 KiB, "
     "got '1 KiB'; take more credits or a smaller cell",
-    ("packets", "roce:route=spray"): "network: route must be one of hash, in-turn, random, adaptive, least-loaded, got 'spray'",
+    ("packets", "roce:route=spray"): "network: route must be one of hash, in-turn, random, adaptive, least-loaded, entropy, "
+    "entropy-avoid, got 'spray'",
+    ("packets", "roce:entropies=8"): "network: entropies must be left out with route=hash, got 8; only route=entropy or "
+    "entropy-avoid uses it",
+    ("packets", "ultra-ethernet:entropies=3"): "network: entropies must be a power of 2, at most 65536, got 3",
+    ("packets", "ultra-ethernet:round_trip=fast"): "round_trip must be a time of 0 or more such as 500ns or 1.5us, got 'fast'",
     (
         "packets",
         "ultra-ethernet:acks=none",

@@ -140,7 +140,7 @@ def test_a_window_begins_again_with_one_packet_after_a_timeout_and_doubles_to_it
     flows["window"], flows["largest"], flows["in_flight"] = 100 * 4096, 200 * 4096, 4096
     senders = Senders(flows, control, Pacing(np.zeros(1, PACE), 1.0, 1))
     restart_window(senders, 0)
-    lost_bytes(senders, 0, 4096, 0)
+    lost_bytes(senders, 0, 4096, 0, 0)
     assert flows["window"][0] == 4096
     for before in (1, 2, 4, 8, 16, 32, 64):
         flows["in_flight"] = before * 4096

@@ -35,7 +35,7 @@ from tests.fabric.packets.packet_cases import (
 from tests.fabric.reference import Task, graph_of
 
 MIB = 2**20
-ROUTES = ("hash", "in-turn", "random", "adaptive")
+ROUTES = ("hash", "in-turn", "random", "adaptive", "entropy", "entropy-avoid")
 
 
 @pytest.mark.parametrize("forwarding", ["store", "cut-through"])

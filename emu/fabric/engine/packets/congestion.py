@@ -199,12 +199,22 @@ def acked_bytes(s: Senders, v: int, acked: int, trip: int, is_marked: bool, now:
 
 
 @compiled
-def lost_bytes(s: Senders, v: int, lost: int, now: int) -> None:
-    """Change the window of flow `v` after the news that a packet of `lost` bytes was lost."""
+def lost_bytes(s: Senders, v: int, lost: int, trip: int, now: int) -> None:
+    """Change the window of flow `v` after the news that a packet of `lost` bytes was lost.
+
+    Args:
+        s: The windows of all senders.
+        v: The flow.
+        lost: The bytes.
+        trip: The ticks since that packet was sent; 0 if a timeout brought the news.
+        now: The tick.
+    """
     w, c = s.flows[v], s.control
     w.in_flight -= lost
     if c.kind == NSCC:
         w.ignored += lost
+        if trip > 0:  # a header overtakes what waits, and takes less time on each link
+            w.round_trip = min(w.round_trip, trip)
         w.mean_delay = SMOOTH * c.period + (1 - SMOOTH) * w.mean_delay
         w.lost_one = 1
         if not is_looking(s, v, True, True, 0.0, now):

@@ -14,6 +14,7 @@ from emu.errors import must_be
 from emu.fabric.engine.packets.packet_layout import (
     ADAPTIVE,
     CREDITS,
+    ENTROPY,
     FREE,
     FREE_EVENT,
     HASH,
@@ -35,12 +36,13 @@ from emu.fabric.engine.packets.packet_layout import (
     SEED,
     SENT_TASK,
     SHIFT,
+    SPREAD,
     TOO_LATE,
     PacketEngine,
     Rules,
 )
-from emu.fabric.engine.packets.packet_network import ONE_PATH, PacketNetwork, has_timers
-from emu.fabric.engine.packets.sender_arrays import control_of, largest_window, latencies, senders_of
+from emu.fabric.engine.packets.packet_network import BY_ENTROPY, ONE_PATH, PacketNetwork, has_timers
+from emu.fabric.engine.packets.sender_arrays import control_of, largest_window, latencies, senders_of, whole_packets
 from emu.fabric.engine.packets.ways import Ways
 from emu.fabric.engine.solver.event_loop import successors
 from emu.fabric.engine.state_layout import TASK, align_records, columns
@@ -50,6 +52,7 @@ from emu.units import MAX_TICKS, TICKS_PER_S, format_time, seconds
 
 _LOSSLESS = {"none": LOSSY, "pause": PAUSES, "credits": CREDITS, "trim": LOSSY, "drop": LOSSY}
 _CHOICE = {"hash": HASH, "in-turn": IN_TURN, "random": RANDOM, "adaptive": ADAPTIVE, "least-loaded": LEAST}
+_CHOICE |= dict.fromkeys(BY_ENTROPY, ENTROPY)
 _ROOM = 1024  # packets and events at first; doubled when they are too few
 _SAMPLES = 2**21  # numbers
 LOGGED_PAUSES = 2**14  # pauses in the log
@@ -74,8 +77,10 @@ def _rules(graph: Graph, network: PacketNetwork, n_lanes: int, round_trip_bytes:
         controls_first=int(network.controls_first),
         acks_in_order=int(network.acks == "in-order"),
         ack=network.ack_bytes,
-        queue=int(network.queue_round_trips * round_trip_bytes) if network.queue_round_trips else network.queue_bytes,
+        queue=whole_packets(network, network.queue_round_trips, round_trip_bytes) or network.queue_bytes,
         choice=_CHOICE[network.route],
+        entropies=network.entropies,
+        avoids=int(network.route == "entropy-avoid"),
         steps=column(network.adaptive_steps_bytes, np.int64),
     )
 
@@ -122,6 +127,7 @@ def lay_out(graph: Graph, topology: Topology, network: PacketNetwork, seed: int,
         ways=ways._replace(step=ways.step.copy()),  # messages that choose paths write them here
         extra=_extra(graph, topology),
         **_choices(topology, ways),
+        **_spreads(graph.n_tasks, network),
         **_successors(graph),
         **_turns(ways),
         **_windows(graph, network),
@@ -170,6 +176,13 @@ def _choices(topology: Topology, ways: Ways) -> dict[str, Any]:
     places = align_records(2 * topology.n_nodes * has_choice, PLACE)
     places["seen"] = NONE
     return {"places": places, "to_carry": np.zeros(len(topology.links) * has_choice, np.int64)}
+
+
+def _spreads(n_tasks: int, network: PacketNetwork) -> dict[str, Any]:
+    """Return the arrays of entropy values before the first packet; they have one entry if packets have none."""
+    n_messages = n_tasks if network.route in BY_ENTROPY else 1
+    n_values = n_messages * network.entropies if network.route == "entropy-avoid" else 1
+    return {"spreads": align_records(n_messages, SPREAD), "penalty": np.zeros(n_values, np.uint8)}
 
 
 def _entries(graph: Graph, ways: Ways) -> dict[str, Any]:

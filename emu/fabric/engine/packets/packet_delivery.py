@@ -5,8 +5,11 @@ from emu.fabric.engine.packets.congestion import DCQCN, acked_bytes, has_windows
 from emu.fabric.engine.packets.event_wheel import add_event, free_packet, horizon, kick, take_packet
 from emu.fabric.engine.packets.packet_layout import (
     ACK,
+    AGAIN,
+    ASKS,
     CREDITS,
     DATA,
+    FLAGS,
     GIVEN_UP,
     HASH,
     LEAST,
@@ -26,7 +29,7 @@ from emu.fabric.engine.packets.packet_layout import (
     PacketEngine,
 )
 from emu.fabric.engine.packets.packet_ports import enqueue, enqueue_own, return_credit
-from emu.fabric.engine.packets.packet_routing import route
+from emu.fabric.engine.packets.packet_routing import judge_value, route
 from emu.fabric.engine.packets.packet_tasks import add_load, arrive, join_rings
 from emu.fabric.engine.packets.rate_control import cut_rate, is_notice_due
 
@@ -39,7 +42,7 @@ def answer(e: PacketEngine, v: int, kind: int, n_bytes: int, flags: int, sent: i
     """Send an acknowledgement of received bytes, or a notice of lost bytes, back to the sender."""
     p = take_packet(e)
     k = e.packets[p]
-    k.task, k.kind, k.flags, k.number, k.ingress = v, kind, flags & MARKED, e.tasks[v].n_come, NONE
+    k.task, k.kind, k.flags, k.number, k.ingress = v, kind, flags & ~(ASKS | AGAIN), e.tasks[v].n_come, NONE
     k.sent, k.tail = sent, e.scalars[NOW]
     k.payload, k.bytes = n_bytes, e.rules.ack
     q = route(e, p, e.tasks[v].back_state)
@@ -115,6 +118,7 @@ def is_all_there(e: PacketEngine, v: int) -> bool:
 def receive(e: PacketEngine, v: int, payload: int, in_order: bool, flags: int, sent: int) -> None:
     """Count the payload of a packet at its destination, and send an acknowledgement if one is due."""
     t = e.tasks[v]
+    is_first = t.to_come == e.graph.size[v] and e.rules.acks_in_order == 0  # whose round trip has no queues of its own message
     t.n_rounds = 0
     t.n_unanswered += 1
     t.unanswered += payload
@@ -122,7 +126,7 @@ def receive(e: PacketEngine, v: int, payload: int, in_order: bool, flags: int, s
     if t.back_state < 0:
         return
     is_due = t.n_unanswered >= e.rules.packets_per_ack and (in_order or e.rules.acks_in_order == 0)
-    if is_due or flags or t.to_come == 0 or is_all_there(e, v):
+    if is_due or is_first or flags & FLAGS or t.to_come == 0 or is_all_there(e, v):
         acknowledge(e, v, flags, sent)
 
 
@@ -155,15 +159,14 @@ def be_told(e: PacketEngine, v: int, kind: int, n_bytes: int, flags: int, sent: 
     if kind == NACK:
         t = e.tasks[v]
         t.to_send += n_bytes
-        if e.rules.drops:
-            t.again_until = max(t.again_until, t.n_sent) + (n_bytes + e.rules.payload - 1) // e.rules.payload
+        t.again_until = max(t.again_until, t.n_sent) + (n_bytes + e.rules.payload - 1) // e.rules.payload
         if e.rules.choice == LEAST:
             add_load(e, v, n_bytes)
     if not has_windows(e.senders):
         join_rings(e, v)
         return
     if kind == NACK:
-        lost_bytes(e.senders, v, n_bytes, now)
+        lost_bytes(e.senders, v, n_bytes, now - sent, now)
     else:
         acked_bytes(e.senders, v, n_bytes, now - sent, flags & MARKED != 0, now)
     if e.tasks[v].to_send > 0 and may_send(e.senders, v, min(e.tasks[v].to_send, e.rules.payload)):
@@ -233,6 +236,8 @@ def deliver(e: PacketEngine, p: int, now: int) -> None:
     if e.rules.lossless == CREDITS:
         return_credit(e, k.ingress, k.bytes, now)
     free_packet(e, p)
+    if kind == ACK or (kind == NACK and e.rules.trims):
+        judge_value(e, v, flags, kind == NACK)
     if kind == DATA:
         take_payload(e, v, payload, number, flags, sent)
     elif kind == TRIMMED:

@@ -16,13 +16,15 @@ from emu.fabric.engine.packets.ways import Ways
 from emu.fabric.engine.state_layout import Columns
 
 NONE = -1
-# Flags of packets: a queue was long; the sender can send no more before an acknowledgement; it was sent before, and lost.
-MARKED, ASKS, AGAIN = 1, 2, 4
+# Flags of packets: a queue was long; the sender can send no more before an acknowledgement; it was sent before, and lost;
+# it was trimmed at the last queue of its path. What is above FLAGS is its entropy value, times VALUE.
+MARKED, ASKS, AGAIN, AT_END, VALUE = 1, 2, 4, 8, 16
+FLAGS = VALUE - 1
 DATA, ACK, TRIMMED, NACK, NOTICE = range(5)  # kinds of packets; of one that is trimmed only the header is left
 SENT, CAME, PAUSE, RESUME, CREDIT, PASS = range(6)  # kinds of events: a link, a link, a frame, a queue, a credit, a packet
 WAKE, TIMER = 6, 7  # further kinds: a task whose next packet is due; a task that may have waited too long
 WAITING, READY, SENDING, OVER = range(4)  # how far a task is
-HASH, IN_TURN, RANDOM, ADAPTIVE, LEAST = range(5)  # how a packet chooses between links; LEAST: its message did
+HASH, IN_TURN, RANDOM, ADAPTIVE, LEAST, ENTROPY = range(6)  # how a packet chooses between links; LEAST: its message did
 LOSSY, PAUSES, CREDITS = range(3)  # what keeps a queue from overflowing
 # The places of `scalars`: the time, the counts of heaps and lists, a task that ends beyond the clock, and what is reported.
 NOW, EVENTS, STARTS, FREE, N_FREE, KICKS, FREE_EVENT, SEED, TOO_LATE, N_DONE = range(10)
@@ -57,8 +59,8 @@ PACKET = np.dtype(
         ("ingress", "i4"),  # the queue that brought it to its node; NONE: it begins there
         ("bytes", "i4"),  # with headers
         ("number", "i4"),  # in its message
-        ("kind", "i2"),
-        ("flags", "i2"),  # MARKED, ASKS, AGAIN
+        ("kind", "i4"),
+        ("flags", "i4"),  # MARKED, ASKS, AGAIN, AT_END, and VALUE times its entropy value
     ],
     align=True,
 )
@@ -138,11 +140,21 @@ PLACE = np.dtype(  # a node on the paths between which a message chooses
     ],
     align=True,
 )
+SPREAD = np.dtype(  # the walk of a message through the entropy values
+    [
+        ("salt", "i4"),  # of the hashes of its values
+        ("shuffle", "i4"),  # the next value is `step` with the bits of `shuffle` flipped
+        ("step", "i4"),
+    ],
+    align=True,
+)
 PACKETS = Annotated[NDArray[np.void], Numbers(PACKET, written=True)]
 PORTS = Annotated[NDArray[np.void], Numbers(PORT, written=True)]
 QUEUES = Annotated[NDArray[np.void], Numbers(QUEUE, written=True)]
 TASKS_SENT = Annotated[NDArray[np.void], Numbers(SENT_TASK, written=True)]
 PLACES = Annotated[NDArray[np.void], Numbers(PLACE, written=True)]
+SPREADS = Annotated[NDArray[np.void], Numbers(SPREAD, written=True)]
+BYTES_OUT = Annotated[NDArray[np.uint8], Numbers(written=True)]
 
 
 class Rules(NamedTuple):
@@ -175,7 +187,9 @@ class Rules(NamedTuple):
     queue: int  # bytes
     pause_above: int
     resume_below: int
-    choice: int  # HASH, IN_TURN, RANDOM, ADAPTIVE or LEAST
+    choice: int  # HASH, IN_TURN, RANDOM, ADAPTIVE, LEAST or ENTROPY
+    entropies: int  # values that a sender writes into packets by turns, where the choice is ENTROPY
+    avoids: int  # whether a sender skips values whose packets were marked or trimmed
     steps: I64  # [3] bytes of a queue from which it is of the next class, where the choice is adaptive
 
 
@@ -195,6 +209,8 @@ class PacketEngine(NamedTuple):
     next_task: I32  # [E] who waits; ~v: only until the last byte has left
     group_turn: I32_OUT  # [G] the choice that comes next
     group_order: I32_OUT  # a permutation of each set
+    spreads: SPREADS  # [V] the entropy values of each message; one record where packets have none
+    penalty: BYTES_OUT  # [V * entropies] how many times each value is skipped; one where senders skip none
     places: PLACES  # [2 * nodes] those between which a message chooses, by state less its first, + nodes; else none
     to_carry: I64_OUT  # [L] bytes of the messages that chose a link which it has not sent; else none
     window_start: I64  # [V + 1] where the marks of each message begin in `came`

@@ -6,6 +6,7 @@ from emu.fabric.engine.packets.packet_delivery import deliver, time_out
 from emu.fabric.engine.packets.packet_layout import (
     CAME,
     CREDIT,
+    DATA,
     KICKS,
     KINDS,
     N_EVENTS,
@@ -25,7 +26,7 @@ from emu.fabric.engine.packets.packet_layout import (
     WAKE,
     PacketEngine,
 )
-from emu.fabric.engine.packets.packet_ports import enqueue, get_credit, give_back, hold, pause, resume, send
+from emu.fabric.engine.packets.packet_ports import enqueue, get_credit, give_back, hold, mark, pause, resume, send
 from emu.fabric.engine.packets.packet_routing import route
 from emu.fabric.engine.packets.packet_tasks import join_rings, leave, start_next
 from emu.fabric.engine.state_layout import NEVER
@@ -67,6 +68,8 @@ def finish_sending(e: PacketEngine, link: int, now: int) -> None:
     port = e.ports[link]
     port.is_busy = 0
     e.queues[port.queue].bytes -= port.bytes
+    if port.ingress >= 0 and not e.rules.cuts_through and e.packets[port.wire_last].kind == DATA:
+        mark(e, port.queue, 0, port.wire_last)
     if port.ingress >= 0:
         give_back(e, port.ingress, port.bytes, now)
     elif port.task >= 0:

@@ -11,13 +11,14 @@ from emu.registry import check_known_settings
 from emu.units import TICKS_PER_NS, format_size
 
 Lossless = Literal["none", "pause", "credits", "trim", "drop"]
-Route = Literal["hash", "in-turn", "random", "adaptive", "least-loaded"]
+Route = Literal["hash", "in-turn", "random", "adaptive", "least-loaded", "entropy", "entropy-avoid"]
 ONE_PATH = ("hash", "least-loaded")  # routes by which all packets of a message take one path
+BY_ENTROPY = ("entropy", "entropy-avoid")  # routes by which switches hash a value that the sender writes into each packet
 Forwarding = Literal["store", "cut-through"]
 Acks = Literal["none", "in-order", "any"]
 Recovery = Literal["selective", "go-back-n"]
 HostQueue = Literal["turns", "fifo"]
-MOST_BYTES, MOST_LANES = 2**31 - 1, 64  # of a packet or cell; of a link
+MOST_BYTES, MOST_LANES, MOST_ENTROPIES = 2**31 - 1, 64, 2**16  # of a packet or cell; of a link; of a message
 _MARKS = ("mark_from_bytes", "mark_to_bytes", "mark_from_round_trips", "mark_to_round_trips")
 Congestion = Literal["none", "nscc", "dctcp", "window", "dcqcn", "cubic"]
 
@@ -44,8 +45,10 @@ class PacketNetwork:
     lanes: int = 1  # priority classes or virtual lanes of a link
     route: Route = "hash"  # hash: the path of the graph; else among the shortest: by message (least-loaded), or by packet
     adaptive_steps_bytes: tuple[int, int, int] = (0, 0, 0)  # queues of equal class are equally good
+    entropies: int = 256  # values that a sender writes into its packets by turns, and that switches hash; a power of 2
     controls_first: bool = False  # whether acknowledgements go before other packets in every node
     congestion: Congestion = "none"
+    round_trip_fs: int = 0  # the longest without load, that hosts and switches know; 0: that of a run's messages
     window_round_trips: float = 1.5  # of its link: the first and the largest window of a sender with congestion control
     queue_round_trips: float = 0.0  # room of a queue in round trips of its sender's link; 0: queue_bytes
     mark_from_round_trips: float = 0.0  # of a queue: packets may be marked above it
@@ -87,11 +90,11 @@ def _check_words(network: PacketNetwork) -> None:
 
 def _check_sizes(network: PacketNetwork) -> None:
     """Check that numeric settings are within their ranges."""
-    counts = ("packets_per_ack", "lanes", "reorder_packets")
+    counts = ("packets_per_ack", "lanes", "reorder_packets", "entropies")
     for name in ("payload_bytes", "ack_bytes", "queue_bytes", "timeout_fs", "raise_bytes", *counts):
         if getattr(network, name) < 1:
             raise must_be("network", name, "1 or more", getattr(network, name))
-    for name in ("header_bytes", "switch_fs", "cell_bytes", "window_bytes", "mark_from_bytes"):
+    for name in ("header_bytes", "switch_fs", "cell_bytes", "window_bytes", "mark_from_bytes", "round_trip_fs"):
         if getattr(network, name) < 0:
             raise must_be("network", name, "0 or more", getattr(network, name))
     if network.cell_bytes % network.payload_bytes:
@@ -113,6 +116,8 @@ def _check_largest(network: PacketNetwork) -> None:
             raise must_be("network", name, f"at most {MOST_BYTES}", value)
     if network.lanes > MOST_LANES:
         raise must_be("network", "lanes", f"at most {MOST_LANES}", network.lanes)
+    if network.entropies > MOST_ENTROPIES or network.entropies & (network.entropies - 1):
+        raise must_be("network", "entropies", f"a power of 2, at most {MOST_ENTROPIES}", network.entropies)
 
 
 def _check_room(network: PacketNetwork) -> None:
@@ -165,7 +170,8 @@ def unused_settings(network: PacketNetwork) -> dict[str, str]:
         (has_window, "congestion=nscc, dctcp, window or cubic", ("window_bytes", "window_round_trips")),
         (network.congestion == "dcqcn", "congestion=dcqcn", ("raise_bytes",)),
         (has_timers(network), "lossless=drop or recovery=go-back-n", ("timeout_fs",)),
-        (network.route not in ONE_PATH, "route=in-turn, random or adaptive", ("reorder_packets",)),
+        (network.route not in ONE_PATH, "route=in-turn, random, adaptive or entropy", ("reorder_packets",)),
+        (network.route in BY_ENTROPY, "route=entropy or entropy-avoid", ("entropies",)),
         (network.route == "adaptive", "route=adaptive", ("adaptive_steps_bytes",)),
         (network.acks != "none", "acks=in-order or any", ("ack_bytes", "packets_per_ack")),
     )
@@ -275,15 +281,16 @@ _ULTRA_ETHERNET = PacketNetwork(
     packets_per_ack=4,
     lossless="trim",
     controls_first=True,
-    route="random",
+    route="entropy-avoid",
     congestion="nscc",
     queue_round_trips=1.0,
     mark_from_round_trips=0.2,
     mark_to_round_trips=0.8,
     sources=(
         "spraying, trimming, NSCC: Ultra Ethernet Specification 1.0",
-        "sizes, queues of a round trip, marks from 0.2 to 0.8 of it, windows of 1.5, an acknowledgement for 16 KiB: htsim_uec, "
-        "ultraethernet/uet-htsim, commit 40ccb05 (uec.cpp, main_uec.cpp, compositequeue.cpp)",
+        "sizes, queues of a round trip, marks from 0.2 to 0.8 of it, windows of 1.5, an acknowledgement for 16 KiB, values of "
+        "entropy and their penalties: htsim_uec with -load_balancing_algo bitmap, ultraethernet/uet-htsim, commit 40ccb05 "
+        "(uec.cpp, uec_mp.cpp, main_uec.cpp, compositequeue.cpp)",
     ),
     assumed=("switch_fs", "forwarding", "timeout_fs"),
 )

@@ -8,6 +8,7 @@ from emu.fabric.engine.packets.event_wheel import add_event, draw_number, free_p
 from emu.fabric.engine.packets.packet_layout import (
     AGAIN,
     ASKS,
+    AT_END,
     CAME,
     CREDIT,
     CREDITS,
@@ -25,9 +26,11 @@ from emu.fabric.engine.packets.packet_layout import (
     SENT,
     TOO_LATE,
     TRIMMED,
+    VALUE,
     WAKE,
     PacketEngine,
 )
+from emu.fabric.engine.packets.packet_routing import next_value
 from emu.fabric.engine.packets.rate_control import pace_packet
 from emu.fabric.engine.state_layout import NEVER
 
@@ -45,11 +48,11 @@ def make_packet(e: PacketEngine, entry: int, q: int, now: int) -> int:
     if step < 0:
         k.state = e.ways.next_state[e.ways.following[t.first_state] + entry - e.entry_start[v]]
     t.to_send -= k.payload
-    k.flags = AGAIN if t.n_sent < t.again_until else 0
+    k.flags = (AGAIN if t.n_sent < t.again_until else 0) | (next_value(e, v) * VALUE)
     t.n_sent += 1
     if has_windows(e.senders):
         e.senders.flows[v].in_flight += k.payload
-        k.flags |= 0 if may_send(e.senders, v, e.rules.payload) else ASKS
+        k.flags |= 0 if t.to_send > 0 and may_send(e.senders, v, e.rules.payload) else ASKS
     elif e.senders.control.kind == DCQCN:
         pace_packet(e.senders.pacing, v, k.bytes, now)
     t.heard = now
@@ -122,12 +125,19 @@ def take(e: PacketEngine, q: int, now: int) -> int:
 
 
 @compiled
-def mark(e: PacketEngine, q: int, p: int) -> None:
-    """Mark a packet if the queue behind it is long: never below one length, always above another, at random between."""
-    c, k = e.senders.control, e.packets[p]
-    over = e.queues[q].bytes - k.bytes - c.mark_from
+def mark(e: PacketEngine, q: int, own_bytes: int, p: int) -> None:
+    """Mark packet `p` if queue `q` behind it is long: never below one length, always above another, at random between.
+
+    Args:
+        e: The engine.
+        q: The queue from which the packet is sent.
+        own_bytes: The bytes of the packet that the length of the queue still has.
+        p: The packet.
+    """
+    c = e.senders.control
+    over = e.queues[q].bytes - own_bytes - c.mark_from
     if over > 0 and (over >= c.mark_to - c.mark_from or draw_number(e, c.mark_to - c.mark_from) < over):
-        k.flags |= MARKED
+        e.packets[p].flags |= MARKED
 
 
 @compiled
@@ -166,8 +176,8 @@ def transmit(e: PacketEngine, q: int, p: int, now: int) -> None:
     port.is_busy, port.ingress, port.bytes, port.queue = 1, k.ingress, k.bytes, q
     port.task, port.payload = k.task if k.ingress < 0 and k.kind == DATA else NONE, k.payload
     port.carried += k.bytes
-    if k.kind == DATA and k.ingress >= 0:
-        mark(e, q, p)
+    if e.rules.cuts_through and k.kind == DATA and k.ingress >= 0:
+        mark(e, q, k.bytes, p)  # its header is gone before its last byte is
     e.scalars[N_HOPS] += k.kind == DATA
     if e.rules.choice == LEAST and k.kind in (DATA, TRIMMED):
         e.to_carry[link] -= k.payload
@@ -222,6 +232,38 @@ def drop(e: PacketEngine, q: int, p: int) -> None:
 
 
 @compiled
+def exchange(e: PacketEngine, p: int, other: int) -> None:
+    """Exchange what two packet numbers stand for; the places of the numbers in queues stay."""
+    a, b = e.packets[p], e.packets[other]
+    a.due, b.due = b.due, a.due
+    a.tail, b.tail = b.tail, a.tail
+    a.sent, b.sent = b.sent, a.sent
+    a.payload, b.payload = b.payload, a.payload
+    a.task, b.task = b.task, a.task
+    a.state, b.state = b.state, a.state
+    a.ingress, b.ingress = b.ingress, a.ingress
+    a.bytes, b.bytes = b.bytes, a.bytes
+    a.number, b.number = b.number, a.number
+    a.kind, b.kind = b.kind, a.kind
+    a.flags, b.flags = b.flags, a.flags
+
+
+@compiled
+def trim(e: PacketEngine, q: int, p: int) -> None:
+    """Trim packet `p`, which finds queue `q` full, or at random the last packet of the queue, whose place it then takes.
+
+    Afterwards `p` stands for the header of the one that is trimmed.
+    """
+    k, packet = e.queues[q], e.packets[p]
+    if k.first >= 0 and e.packets[k.last].kind == DATA and draw_number(e, 2) == 0:
+        k.bytes += packet.bytes - e.packets[k.last].bytes
+        exchange(e, p, k.last)
+    packet.kind, packet.bytes = TRIMMED, e.rules.ack
+    packet.flags |= AT_END if packet.state < 0 else 0
+    e.scalars[N_TRIMMED] += 1
+
+
+@compiled
 def enqueue(e: PacketEngine, q: int, p: int) -> None:
     """Append a packet from another node to queue `q`; if it does not fit, trim or drop it where the network does."""
     k, packet = e.queues[q], e.packets[p]
@@ -230,8 +272,7 @@ def enqueue(e: PacketEngine, q: int, p: int) -> None:
             drop(e, q, p)
             return
         if e.rules.trims:
-            packet.kind, packet.bytes = TRIMMED, e.rules.ack
-            e.scalars[N_TRIMMED] += 1
+            trim(e, q, p)
     if packet.kind != DATA and e.rules.controls_first:
         enqueue_own(e, q, p)
         return

@@ -151,7 +151,7 @@ def check_unsprayed(topology: Topology) -> None:
     if topology.spray is not None:
         raise InputError(
             f"packets: the messages of {topology.name} are sprayed in the fluid fabric only; take the topology without "
-            "route=spray, and a network with route=in-turn, random, adaptive or least-loaded"
+            "route=spray, and a network with route=in-turn, random, adaptive, entropy or least-loaded"
         )
 
 

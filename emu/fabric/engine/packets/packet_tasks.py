@@ -3,6 +3,7 @@
 from emu.compiled.function import compiled
 from emu.fabric.engine.packets.event_wheel import add_event, horizon, kick
 from emu.fabric.engine.packets.packet_layout import (
+    ENTROPY,
     LEAST,
     N_DONE,
     NONE,
@@ -17,6 +18,7 @@ from emu.fabric.engine.packets.packet_layout import (
     PacketEngine,
 )
 from emu.fabric.engine.packets.packet_ports import enqueue, has_packet, make_packet
+from emu.fabric.engine.packets.packet_routing import begin_spread
 from emu.fabric.engine.solver.opening import push, replace_first
 from emu.fabric.engine.state_layout import NEVER
 
@@ -221,6 +223,8 @@ def start_next(e: PacketEngine) -> None:
     t.how_far = SENDING
     if e.rules.choice == LEAST:
         choose_path(e, v)
+    elif e.rules.choice == ENTROPY:
+        begin_spread(e, v)
     if e.rules.has_timers:
         t.heard = e.scalars[NOW]
         add_event(e, t.heard + min(e.rules.timeout, horizon(e)), TIMER, v)

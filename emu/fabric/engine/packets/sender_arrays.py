@@ -3,6 +3,8 @@
 Letters: V tasks.
 """
 
+from math import ceil
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,7 +25,7 @@ _TARGET = 0.75  # delay in round trips
 
 
 def control_of(graph: Graph, topology: Topology, network: PacketNetwork) -> Control:
-    """Return the settings of congestion control for the longest unloaded round trip of any message of a graph.
+    """Return the settings of congestion control for the longest round trip without load: the network's, or of any message.
 
     Source: `initNsccParams` of htsim's uec.cpp (ultraethernet/uet-htsim, commit 40ccb05).
     """
@@ -33,20 +35,20 @@ def control_of(graph: Graph, topology: Topology, network: PacketNetwork) -> Cont
     hops, latency = np.diff(graph.hop_start)[messages], latencies(graph, topology)[messages]
     both_ways = network.wire_bytes(network.payload_bytes) + network.ack_bytes
     trips = 2 * latency + hops * (both_ways * TICKS_PER_S / fastest_Bps)
-    trip, per_fs = float(trips.max(initial=1.0)), fastest_Bps / TICKS_PER_S
+    trip, per_fs = float(network.round_trip_fs or trips.max(initial=1.0)), fastest_Bps / TICKS_PER_S
     scale, target = trip * per_fs / _REFERENCE_BYTES, _TARGET * trip
-    marks = _marks(network, trip * per_fs)
+    marks, share = _marks(network, trip * per_fs), network.unit_bytes / network.wire_bytes(network.unit_bytes)
     return Control(
         kind=_CONGESTION[network.congestion],
         unit=network.unit_bytes,
         least=network.unit_bytes,
         bytes_per_fs=per_fs,
-        most_trips=network.window_round_trips,
+        most_trips=network.window_round_trips * share,
         target=target,
         period=int(trip),
-        proportional=4 * network.unit_bytes * scale * (target / _REFERENCE_FS) / target,
-        slow=5 * network.unit_bytes * scale,
-        constant=0.15 * network.unit_bytes * scale,
+        proportional=4 * share * network.unit_bytes * scale * (target / _REFERENCE_FS) / target,
+        slow=5 * share * network.unit_bytes * scale,
+        constant=0.15 * share * network.unit_bytes * scale,
         fast=0.25 * scale,
         mark_from=marks[0],
         mark_to=marks[1],
@@ -61,8 +63,9 @@ def senders_of(control: Control, n_tasks: int, network: PacketNetwork) -> Sender
 
 
 def largest_window(network: PacketNetwork, round_trip_bytes: float) -> float:
-    """Return the bytes of the window with which a sender begins."""
-    return network.window_bytes or network.window_round_trips * round_trip_bytes
+    """Return the payload bytes of the window with which a sender begins; the bytes of a round trip have headers."""
+    share = network.unit_bytes / network.wire_bytes(network.unit_bytes)
+    return network.window_bytes or network.window_round_trips * round_trip_bytes * share
 
 
 def _flows(control: Control, n_tasks: int, window: float) -> NDArray[np.void]:
@@ -86,8 +89,15 @@ def _marks(network: PacketNetwork, round_trip_bytes: float) -> tuple[int, int]:
     if network.mark_to_bytes and network.congestion != "none":
         return network.mark_from_bytes, network.mark_to_bytes
     if network.mark_to_round_trips:
-        return int(network.mark_from_round_trips * round_trip_bytes), int(network.mark_to_round_trips * round_trip_bytes)
+        lengths = network.mark_from_round_trips, network.mark_to_round_trips
+        return whole_packets(network, lengths[0], round_trip_bytes), whole_packets(network, lengths[1], round_trip_bytes)
     return MAX_TICKS, MAX_TICKS
+
+
+def whole_packets(network: PacketNetwork, round_trips: float, round_trip_bytes: float) -> int:
+    """Return the bytes of some round trips, where a round trip, and then the whole, is rounded up to whole packets."""
+    wire = network.wire_bytes(network.payload_bytes)
+    return ceil(round_trips * ceil(round_trip_bytes / wire)) * wire
 
 
 def latencies(graph: Graph, topology: Topology) -> I64:
