@@ -239,9 +239,7 @@ def test_packets_have_no_weights(emu):
     spread = ("--fabric", "packets", "--network", "roce:route=in-turn", "--share")
     for share in ("lanes", "priority"):
         said = emu("jobs", "two.toml", *LINE, *spread, share).err
-        assert (
-            "--network must be route=hash where jobs have lanes, priorities or chosen routes, got 'route=in-turn'" in said
-        )
+        assert "--network must be route=hash where jobs have lanes, priorities or chosen routes, got 'route=in-turn'" in said
 
 
 def test_shares_and_routes_are_compared_in_one_table(emu):
