@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emu.study.cost import PriceBook
 from emu.study.design.design import find_design
 from emu.study.design.design_table import DesignRow, DesignTable
 from emu.study.design.point import DesignPoint, DesignRequest, PricedDevice
 from emu.study.job_pool import LocalPool
 from emu.study.planning.search.results import ResultCache
 from emu.study.planning.search.row import PlanRequest
+from emu.study.price_book import PriceBook
 from launch.clusters import job_pool
 from launch.data.presets import DEFAULT, find_book
 from launch.front import inputs
@@ -119,6 +119,9 @@ def design(
     return Design(table.rows, table, tuple(_notes(book, owned, points, available)))
 
 
+_BY_BANDWIDTH = "a price at a bandwidth is in proportion to the bandwidth that a topology has"
+
+
 def _notes(
     book: PriceBook, owned: dict[str, PricedDevice], points: Sequence[DesignPoint], available: MachineAvailability | None
 ) -> list[str]:
@@ -131,6 +134,7 @@ def _notes(
     middle = "prices and power are halfway between the lowest and the highest of sources"
     return [
         f"all prices are from one book: {book.source or book.name}; {middle}",
+        *([_BY_BANDWIDTH] if book.has_bandwidths else []),
         f"an NPU: {', '.join(bought)}" if bought else "NPUs cost nothing here; --npu gives their price",
         *([energy] if terms.years else []),
         whole,
