@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from emu.study.cost.price_book import PriceBook
 from emu.study.design.design import find_design
 from emu.study.design.design_table import DesignRow, DesignTable
 from emu.study.design.point import DesignPoint, DesignRequest, PricedDevice
 from emu.study.job_pool import LocalPool
 from emu.study.planning.search.results import ResultCache
 from emu.study.planning.search.row import PlanRequest
-from emu.study.price_book import PriceBook
 from launch.clusters import job_pool
 from launch.data.presets import DEFAULT, find_book
 from launch.front import inputs

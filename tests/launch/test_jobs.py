@@ -178,7 +178,7 @@ def bad(old: str, new: str) -> str:
             "jobs: share must be weights, fair, intensity, priority, slices or planes where --fabric is fluid, got 'lanes'; "
             "the fluid fabric has no lanes; slices keep jobs apart there",
         ),
-        (bad("steps = 3", 'share = "planes"'), "jobs: ring:n=8,bandwidth=1GB/s,latency=0ns has no planes; take one whose NPUs"),
+        (bad("steps = 3", 'share = "planes"'), "jobs: ring:n=8,bandwidth=1GB/s,latency=0ns has no planes; take one whose NICs"),
         (bad("steps = 3", 'routes = "free"'), "jobs: routes must be own or least-loaded, got 'free'"),
         (bad("steps = 3", "routes = 3"), "jobs: routes must be a text, or a list of texts, got 3"),
         (bad("ranks = 4", "ranks = 4\nplanes = 0"), "jobs: ring:n=8,bandwidth=1GB/s,latency=0ns has no planes; take one whose"),

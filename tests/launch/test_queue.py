@@ -148,7 +148,7 @@ def test_a_job_with_a_model_stays_on_one_copy(emu):
 
 
 def test_running_jobs_have_a_column(emu):
-    """Of three jobs one has ended, one runs, and one waits at the end of the account."""
+    """One of three jobs has ended, one runs, and one waits at the end of the account."""
     Path("three.csv").write_text("submit,npus,seconds\n0,8,600\n600,8,86400\n700,8,9\n")
     line = emu(*ON, "--arrivals", "three.csv", "--days", "0.1", "--checkpoint", "0s", "--policy", "fifo").out.splitlines()
     assert line[0].split()[3:8] == ["policy", "ended", "running", "waiting", "refused"]

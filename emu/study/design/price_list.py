@@ -12,8 +12,8 @@ import numpy as np
 
 from emu.arrays import F64
 from emu.errors import InputError
-from emu.study.cost import HOURS_PER_YEAR, OwnershipTerms, cost
-from emu.study.price_book import ANY, Price, PriceBook
+from emu.study.cost.network_cost import HOURS_PER_YEAR, OwnershipTerms, cost
+from emu.study.cost.price_book import ANY, Price, PriceBook
 from emu.topology.topology import Topology
 
 ENERGY = "kWh"

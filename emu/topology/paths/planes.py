@@ -54,7 +54,7 @@ def within_planes(topology: Topology, planes: Sequence[int]) -> Topology:
     of = planes_of(topology)
     count = int(of.max(initial=NO_PLANE)) + 1
     if count < 2:
-        raise InputError(f"jobs: {topology.name} has no planes; take one whose NPUs meet several switches, such as hpn")
+        raise InputError(f"jobs: {topology.name} has no planes; take one whose NICs have ports to several switches")
     wrong = [plane for plane in planes if not 0 <= plane < count]
     if wrong:
         raise must_be("jobs", "planes", f"0 to {count - 1}, the planes of {topology.name}", wrong[0])

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from emu.errors import InputError
+from emu.study.cost.price_book import Price
 from emu.study.design.design import _all_that_count
 from emu.study.design.design_search import DesignSearch
 from emu.study.design.point import DesignPoint
@@ -15,7 +16,6 @@ from emu.study.design.sensitivity import needed_changes, price_ranges, ranked, w
 from emu.study.design.survey import NEARER, NEAREST, TIMED, ReachedPoint, Surveyed, SurveyJob
 from emu.study.job_pool import OpenPool, known_result
 from emu.study.planning.search.results import quiet
-from emu.study.price_book import Price
 
 THINGS = (
     PricedThing("switch", Price(50.0, 4.0), Price(90.0, 4.0)),

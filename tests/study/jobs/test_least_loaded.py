@@ -47,7 +47,7 @@ def test_the_busiest_link_carries_no_more_and_all_bytes_go_from_end_to_end(seed)
 
 
 def test_the_most_intense_job_keeps_the_paths_that_are_free_for_it():
-    """It is the first that chooses: no path of another channel has less to carry than its own, so it is as fast as alone."""
+    """The most intense job chooses first: no other path has less to carry than its own, so it is as fast as alone."""
     jobs = rings(jobs=2)
     busy = Job("busy", loop_work("all_reduce", 2**28, 16, ("all_reduce=ring",), TICKS_PER_S))
     row = run([*jobs, busy], PODS, 2, CHOSEN).row

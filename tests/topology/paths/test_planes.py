@@ -24,7 +24,7 @@ def test_a_nic_of_two_ports_has_two_planes(where):
 def test_other_topologies_have_none(where):
     topology = build_topology(where)
     assert set(planes_of(topology).tolist()) == {NO_PLANE}
-    with pytest.raises(InputError, match=r"jobs: .* has no planes; take one whose NPUs meet several switches, such as hpn"):
+    with pytest.raises(InputError, match=r"jobs: .* has no planes; take one whose NICs have ports to several"):
         within_planes(topology, (0,))
 
 

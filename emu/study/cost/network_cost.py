@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from emu.errors import InputError, mendable, must_be
-from emu.study.price_book import Price, PriceBook, Section
+from emu.study.cost.price_book import Price, PriceBook, Section
 from emu.topology.facts.facts import bisection, exchange_rate
 from emu.topology.topology import Topology
 
