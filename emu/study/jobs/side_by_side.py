@@ -168,20 +168,41 @@ def place_side_by_side(request: JobsRequest, topology: Topology, setting: JobsSe
         mend = "take a topology whose circuits stay"
         raise InputError(f"jobs: the optical switches of {topology.name} turn between messages; {mend}")
     npus, planes = place_jobs(request.jobs, topology, setting.placement), planes_of_jobs(request.jobs, topology, setting)
+    if request.packets is not None and (any(planes) or setting.routes == LEAST_LOADED):
+        _check_lanes(topology, npus[0])
     placed = tuple(_placed(*of) for of in zip(request.jobs, repeat(topology), npus, planes))
+    _check_links(placed)
+    is_composed = _is_composed(request, placed)
+    if setting.routes == LEAST_LOADED and is_composed:
+        mend = "take time = 'whole', fewer ranks or fewer steps, or own routes"
+        raise must_be("jobs", "routes", "own where steps are composed", setting.routes, mend)
+    if setting.routes == LEAST_LOADED:
+        placed = on_least_loaded_routes(placed)
+    return SideBySide(request, topology, placed, is_composed)
+
+
+def _check_links(placed: Sequence[PlacedJob]) -> None:
+    """Check that the software of all jobs leaves links with the same bandwidth.
+
+    Raises:
+        InputError: It does not.
+    """
     for job in placed[1:]:
         if not np.array_equal(job.topology.capacity_Bps, placed[0].topology.capacity_Bps):
             mend = "give all jobs one `bandwidth` in their stacks"
-            raise must_be(
-                "jobs", f"stack of {job.job.name}", "one that leaves links as the others do", "another bandwidth", mend
-            )
-    is_composed = _is_composed(request, placed)
-    if setting.routes == LEAST_LOADED:
-        if is_composed:
-            mend = "take time = 'whole', fewer ranks or fewer steps, or own routes"
-            raise must_be("jobs", "routes", "own where steps are composed", setting.routes, mend)
-        placed = on_least_loaded_routes(placed)
-    return SideBySide(request, topology, placed, is_composed)
+            what = "one that leaves links as the others do"
+            raise must_be("jobs", f"stack of {job.job.name}", what, "another bandwidth", mend)
+
+
+def _check_lanes(topology: Topology, npus: I64) -> None:
+    """Refuse planes and chosen routes for packets where the topology's own routes name lanes, which other paths do not have.
+
+    Raises:
+        InputError: They do.
+    """
+    if len(npus) > 1 and topology.routes(npus[:1], npus[1:2], np.zeros(1, np.int64)).virtual is not None:
+        what = "all of them and own where packets keep to lanes that the topology's routes name"
+        raise must_be("jobs", "planes and routes", what, topology.name, "take the fluid fabric")
 
 
 def planes_of_jobs(jobs: Sequence[Job], topology: Topology, setting: JobsSetting) -> list[tuple[int, ...]]:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from emu.errors import InputError
+from emu.fabric.packet_fabric import packet_fabric
 from emu.study.jobs.job import Job, loop_work
 from emu.study.jobs.jobs_request import JobsRequest, JobsSetting
 from emu.study.jobs.side_by_side import SideBySide, place_side_by_side
@@ -59,3 +60,14 @@ def test_routes_are_not_chosen_where_messages_are_not_known():
         run(rings(jobs=2), PODS, 2, CHOSEN, time="composed")
     with pytest.raises(InputError, match=r"jobs: routes least-loaded: hpn:pod:.*route=spray sprays messages over all paths"):
         placed(CHOSEN, "hpn:pod:dims=2x8x8,route=spray")
+    with pytest.raises(InputError, match="jobs: planes and routes must be all of them and own where packets keep to lanes"):
+        run(rings(4, 2), "torus:dims=4x4,bandwidth=1GB/s,latency=1us", 2, CHOSEN, packets=packet_fabric("packets:cell=64KiB"))
+
+
+def test_packets_take_the_routes_that_are_chosen():
+    """Rings of eight that a hash puts on one port have ports of their own by the routes that are chosen."""
+    work = loop_work("all_reduce", 2**21, 8, ("all_reduce=ring",), TICKS_PER_S // 10**4)
+    jobs, packets = [Job(f"j{number}", work) for number in range(4)], packet_fabric("packets:cell=64KiB")
+    own, chosen = (run(jobs, "hpn:pod:dims=2x4x4", 2, setting, packets=packets).row for setting in (OWN, CHOSEN))
+    assert chosen.engine == "packets"
+    assert chosen.slow_down < 0.95 * own.slow_down

@@ -17,7 +17,7 @@ from emu.study.jobs.step_graphs.shared_graph import LinkShare, RepeatedJob, shar
 from emu.topology.catalogue import build_topology
 from emu.units import TICKS_PER_S
 from tests.study.jobs.test_shared_graph import message_and_more
-from tests.study.jobs.test_side_by_side import BETWEEN, loop, run
+from tests.study.jobs.test_side_by_side import BETWEEN, loop, run, training
 
 STRICT, SLICED = JobsSetting(share="priority"), JobsSetting(share="slices")
 CRUX = (("first", 2, (0, 2)), ("second", 1, (1, 3)))  # seconds of computation, and of messages over the link between 1 and 2
@@ -81,6 +81,22 @@ def test_a_link_that_one_job_uses_is_not_cut():
     work = loop_work("all_reduce", 4_000_000, 2, ("all_reduce=ring",))
     jobs = [Job("a", work, (0, 1)), Job("b", work, (4, 5))]
     assert [job.slow_down for job in run(jobs, setting=SLICED).row.jobs] == [1, 1]
+
+
+@pytest.mark.parametrize("share", ["priority", "slices"])
+def test_composed_steps_get_the_shares_that_whole_ones_get(share):
+    """Three jobs over a spine with one port up for sixteen down, two NPUs of a server each in turn."""
+    plans = [("tp=4,sp,dp=2,microbatch=1", 4, 1), ("tp=2,sp,dp=4,microbatch=1", 8, 0), ("tp=4,sp,dp=2,microbatch=1", 4, 0)]
+    jobs = [
+        Job(f"j{number}", training(plan, batch, seq=512), priority=priority)
+        for number, (plan, batch, priority) in enumerate(plans)
+    ]
+    where, setting = "servers:nodes=6,gpus=4,taper=16", JobsSetting("spread:unit=2", share=share)
+    whole, composed = (run(jobs, where, 3, setting, time=time).row for time in ("whole", "composed"))
+    assert composed.engine == "composed" != whole.engine
+    slowed = [[job.slow_down for job in row.jobs] for row in (whole, composed)]
+    assert slowed[1] == pytest.approx(slowed[0], rel=0.03)
+    assert max(slowed[0]) > 1.1
 
 
 def packets(share: str, **more: int):
