@@ -148,11 +148,11 @@ def test_a_job_with_a_model_stays_on_one_copy(emu):
 
 
 def test_running_jobs_have_a_column(emu):
-    """One of three jobs has ended, one runs, and one waits at the end of the account."""
-    Path("three.csv").write_text("submit,npus,seconds\n0,8,600\n600,8,86400\n700,8,9\n")
-    line = emu(*ON, "--arrivals", "three.csv", "--days", "0.1", "--checkpoint", "0s", "--policy", "fifo").out.splitlines()
+    """Two of six jobs have ended, one runs, and three wait at the end of the account."""
+    Path("six.csv").write_text("submit,npus,seconds\n0,8,300\n0,8,300\n600,8,86400\n700,8,9\n700,8,9\n700,8,9\n")
+    line = emu(*ON, "--arrivals", "six.csv", "--days", "0.1", "--checkpoint", "0s", "--policy", "fifo").out.splitlines()
     assert line[0].split()[3:8] == ["policy", "ended", "running", "waiting", "refused"]
-    assert line[2].split()[3:8] == ["fifo", "1", "1", "1", "0"]
+    assert line[2].split()[3:8] == ["fifo", "2", "1", "3", "0"]
     spread = emu(*ON, "--mix", "philly", "--jobs", "9", "--days", "0.1", "--seeds", "2").out.splitlines()[0].split()
     assert spread[4:7] == ["seeds", "ended", "running"]
 
