@@ -16,7 +16,7 @@ options_of = QuestionOptions(jobs)
 @click.command("jobs")
 @click.argument("jobs", type=INPUT)
 @common.topology_option
-@options_of("placement", "shift", "share", "steps", "fabric", "network")
+@options_of("placement", "shift", "share", "routes", "steps", "fabric", "network")
 @click.option(
     "--png", type=OutputFile(".png"), help="Draw a lane for each job, or the slow-downs in several settings, to this file."
 )
@@ -31,5 +31,6 @@ def jobs_command(**options: Any) -> int:
     emu jobs jobs.toml --topology servers:nodes=8
     emu jobs jobs.toml --topology hpn:segment --placement packed --placement random:seed=1 --png settings.png
     emu jobs jobs.toml --topology servers:nodes=8 --shift none --shift circle
+    emu jobs jobs.toml --topology hpn:segment --share weights --share priority --share slices --share planes
     """
     return ask_and_save(jobs, options)

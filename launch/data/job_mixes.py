@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from emu.registry import unknown
-from emu.study.queue.job_mix import JobMix, read_mix
+from emu.study.queue.workload.job_mix import JobMix, read_mix
 
 _MIXES = Path(__file__).with_name("mixes")
 MIXES = tuple(sorted(path.stem for path in _MIXES.glob("*.toml")))

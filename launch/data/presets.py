@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from emu.registry import unknown
-from emu.study.cost import PriceBook, read_book
+from emu.study.cost.price_book import PriceBook, read_book
 from emu.study.faults.source import FaultLog, read_log
 
 _FOLDER = Path(__file__).with_name("prices")

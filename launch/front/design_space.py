@@ -11,7 +11,8 @@ from emu.errors import InputError, must_be
 from emu.memo import kept_by
 from emu.model.stack.stack import Stack
 from emu.registry import check_known_settings, parse_call
-from emu.study.cost import OwnershipTerms, Price
+from emu.study.cost.network_cost import OwnershipTerms
+from emu.study.cost.price_book import Price
 from emu.study.design.point import DesignPoint, PricedDevice
 from emu.study.faults.source import Faults
 from emu.study.faults.waste import CopyStates, Machine, availability_of, check_group, machine_of

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emu.study.cost import PriceBook
+from emu.study.cost.price_book import PriceBook
 from emu.study.design.design import find_design
 from emu.study.design.design_table import DesignRow, DesignTable
 from emu.study.design.point import DesignPoint, DesignRequest, PricedDevice
@@ -121,6 +121,9 @@ def design(
     return Design(table.rows, table, tuple(_notes(book, owned, points, available)))
 
 
+_BY_BANDWIDTH = "a price at a bandwidth is in proportion to the bandwidth that a topology has"
+
+
 def _notes(
     book: PriceBook, owned: dict[str, PricedDevice], points: Sequence[DesignPoint], available: MachineAvailability | None
 ) -> list[str]:
@@ -133,6 +136,7 @@ def _notes(
     middle = "prices and power are halfway between the lowest and the highest of sources"
     return [
         f"all prices are from one book: {book.source or book.name}; {middle}",
+        *([_BY_BANDWIDTH] if book.has_bandwidths else []),
         f"an NPU: {', '.join(bought)}" if bought else "NPUs cost nothing here; --npu gives their price",
         *([energy] if terms.years else []),
         whole,

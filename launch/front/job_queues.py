@@ -13,9 +13,8 @@ from emu.study.faults.waste import machine_of
 from emu.study.job_pool import LocalPool
 from emu.study.queue.cluster_queue import QueueCase, QueueRequest, queues
 from emu.study.queue.queue_policy import QueuePolicy, find_policy
-from emu.study.queue.queue_row import QueueRow
-from emu.study.queue.queue_spread import QueueSpread, queue_spread
-from emu.study.queue.queued_job import US_PER_S, RunCosts
+from emu.study.queue.queue_row import QueueRow, QueueSpread, queue_spread
+from emu.study.queue.workload.queued_job import US_PER_S, RunCosts
 from launch.clusters import job_pool
 from launch.data.presets import GPUS
 from launch.front import inputs

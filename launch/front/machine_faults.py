@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from emu.errors import InputError, must_be
-from emu.study.cost import Cost, Price
-from emu.study.cost import cost as network_cost
+from emu.study.cost.network_cost import Cost
+from emu.study.cost.network_cost import cost as network_cost
+from emu.study.cost.price_book import Price
 from emu.study.faults.waste import CheckpointLoss, Waste, check_group, least_checkpoint_loss, machine_of, waste_of
 from emu.units import parse_time, seconds
 from launch.data.presets import GPUS, find_book

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from emu.errors import InputError, must_be
 from emu.model.plan.plan_text import parse_plan
 from emu.registry import parse_call
-from emu.study.cost import Cost, OwnershipTerms, Price, UnpricedError, ownership_cost
-from emu.study.cost import cost as network_cost
+from emu.study.cost.network_cost import Cost, OwnershipTerms, ownership_cost
+from emu.study.cost.network_cost import cost as network_cost
+from emu.study.cost.price_book import Price, UnpricedError
 from emu.topology.topology import Topology
 from launch.data.presets import DEFAULT, find_book
 from launch.front import inputs

@@ -9,8 +9,8 @@ from typing import Any
 
 from emu.errors import must_be
 from emu.study.faults.source import Faults
-from emu.study.queue.arrivals import read_arrivals
-from emu.study.queue.queued_job import DAY_US, US_PER_S, QueuedJob, RunCosts
+from emu.study.queue.workload.arrivals import read_arrivals
+from emu.study.queue.workload.queued_job import DAY_US, US_PER_S, QueuedJob, RunCosts
 from emu.units import parse_long_time
 from launch.data.job_mixes import find_mix
 from launch.front.fault_model import check_counts, fault_model, read_share

@@ -127,8 +127,8 @@ FLAGS = {
         "--checkpoint-every",
         "--restart",
     },
-    # Settings are compared in one table: placement, shifts and shares are words; the file has all else.
-    "jobs": {"--topology", "--placement", "--shift", "--share", "--steps", "--png", "--timeline"} | ENGINE,
+    # Settings are compared in one table: placement, shifts, shares and routes are words; the file has all else.
+    "jobs": {"--topology", "--placement", "--shift", "--share", "--routes", "--steps", "--png", "--timeline"} | ENGINE,
     "cost": {"--topology", "--prices", "--across", "--years", "--kwh"}
     | {
         "--all-to-all",  # dollars for each GB/s of the traffic that experts make

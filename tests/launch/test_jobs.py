@@ -169,7 +169,25 @@ def bad(old: str, new: str) -> str:
         ),
         (bad("steps = 3", 'placement = "packed:unit=2"'), "placement packed: unknown setting 'unit'; it takes none"),
         (bad("steps = 3", 'shift = "round"'), "jobs: shift must be none or circle, got 'round'"),
-        (bad("steps = 3", 'share = "equal"'), "jobs: share must be weights, fair or intensity, got 'equal'"),
+        (
+            bad("steps = 3", 'share = "equal"'),
+            "jobs: share must be weights, fair, intensity, priority, slices, lanes or planes, got 'equal'",
+        ),
+        (
+            bad("steps = 3", 'share = "lanes"'),
+            "jobs: share must be weights, fair, intensity, priority, slices or planes where --fabric is fluid, got 'lanes'; "
+            "the fluid fabric has no lanes; slices keep jobs apart there",
+        ),
+        (bad("steps = 3", 'share = "planes"'), "jobs: ring:n=8,bandwidth=1GB/s,latency=0ns has no planes; take one whose NICs"),
+        (bad("steps = 3", 'routes = "free"'), "jobs: routes must be own or least-loaded, got 'free'"),
+        (bad("steps = 3", "routes = 3"), "jobs: routes must be a text, or a list of texts, got 3"),
+        (bad("ranks = 4", "ranks = 4\nplanes = 0"), "jobs: ring:n=8,bandwidth=1GB/s,latency=0ns has no planes; take one whose"),
+        (bad("ranks = 4", 'ranks = 4\nplanes = "a"'), "'bad.toml': even: planes must be numbers and ranges, such as '0-7,16'"),
+        (
+            bad("ranks = 4", "ranks = 4\npriority = -1"),
+            "even: priority must be a whole number of 0 or more, got -1",
+        ),
+        (bad("ranks = 4", "ranks = 4\npriority = 64"), "jobs: priority of even must be a whole number from 0 to 63, got 64"),
         (bad("[settings]", "[setting]"), "'bad.toml': unknown setting 'setting'; did you mean settings?"),
         ("[settings]\nsteps = 2\n", "'bad.toml': job must be a table for each job, got 'none'; write a [[job]] for each"),
         ("[[job]\n", "bad.toml: no TOML: "),
@@ -214,7 +232,29 @@ def test_packets_have_no_weights(emu):
     said = emu("jobs", "heavy.toml", *LINE, "--fabric", "packets").err
     assert "jobs: weight of even must be 1 where --fabric is packets, got 2; packets have no weights" in said
     said = emu("jobs", "two.toml", *LINE, "--fabric", "packets", "--share", "intensity").err
-    assert "jobs: --share must be weights or fair where --fabric is packets, got 'intensity'; packets have no weights" in said
+    others = "weights, fair, priority, lanes or planes where --fabric is packets"
+    assert f"jobs: share must be {others}, got 'intensity'; packets have no weights" in said
+    said = emu("jobs", "two.toml", *LINE, "--fabric", "packets", "--share", "slices").err
+    assert f"jobs: share must be {others}, got 'slices'; packets of jobs are kept apart by lanes" in said
+    spread = ("--fabric", "packets", "--network", "roce:route=in-turn", "--share")
+    for share in ("lanes", "priority"):
+        said = emu("jobs", "two.toml", *LINE, *spread, share).err
+        assert "--network must be route=hash where jobs have lanes, priorities or chosen routes, got 'route=in-turn'" in said
+
+
+def test_shares_and_routes_are_compared_in_one_table(emu):
+    """Two jobs in two planes of an HPN segment have one port of a NIC each; the others have both."""
+    Path("apart.toml").write_text(TWO.replace("npus", "# npus").replace('name = "odd"', 'name = "odd"\npriority = 1'))
+    words = ("--share", "weights", "--share", "priority", "--share", "slices", "--share", "planes")
+    where = ("--topology", "hpn:segment:dims=4x2", "--placement", "spread")
+    done = emu("jobs", "apart.toml", *where, *words, "--routes", "own", "--routes", "least-loaded")
+    assert done.code == 0, done.err
+    assert [line.split()[2:5] for line in done.out.splitlines()[2:10]].count(["none", "planes", "own"]) == 1
+    (row,) = emu("jobs", "apart.toml", *where, "--share", "planes", "--json").json
+    assert [(job["planes"], job["slow_down"]) for job in row["jobs"]] == [("0", 1), ("1", 1)]
+    told = emu("jobs", "apart.toml", *where, "--share", "priority", "--routes", "least-loaded").out
+    assert "share priority, routes least-loaded, timed by" in told
+    assert told.splitlines()[2].split()[:6] == ["job", "work", "ranks", "NPUs", "priority", "begins"]
 
 
 def test_of_many_jobs_only_those_that_meet_are_in_the_matrix():

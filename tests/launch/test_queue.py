@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import emu
-from emu.study.queue.npu_time import REASONS
+from emu.study.queue.gang_machine import REASONS
 
 SWITCH = "switch:n=8,bandwidth=50GB/s,latency=500ns"
 ON = ("queue", "--topology", SWITCH, "--faultless")
@@ -119,11 +119,42 @@ def test_an_account_longer_than_the_log_is_refused(emu):
     assert "queue: --days must be at most" in done.err
 
 
-def test_a_job_with_a_model_needs_one_topology(emu):
-    Path("model.csv").write_text("submit,npus,model,plan,global_batch,seq,steps\n0,2,llama-tiny,dp=2,2,16,10\n")
-    done = emu(*ON, "--npus", "16", "--arrivals", "model.csv")
+def trained(npus: int) -> None:
+    """Make a file of a job whose work is a model."""
+    Path("model.csv").write_text(f"submit,npus,model,plan,global_batch,seq,steps\n0,{npus},llama-tiny,dp={npus},{npus},16,10\n")
+
+
+def test_a_job_with_a_model_takes_the_same_time_on_any_copy(emu):
+    """Jobs of 8 fill the first copy; the model runs on the second one, as fast as if it were alone."""
+    trained(8)
+    last = Path("model.csv").read_text().splitlines()[1]
+    Path("both.csv").write_text(f"submit,npus,seconds,model,plan,global_batch,seq,steps\n0,8,600,,,,,\n{last[:3]},{last[3:]}\n")
+    words = ("--days", "0.01", "--checkpoint", "0s", "--json")
+    (alone,), (beside,) = (
+        json.loads(emu(*ON, "--npus", "16", "--arrivals", name, *words).out)["rows"] for name in ("model.csv", "both.csv")
+    )
+    assert (alone["ended"], beside["ended"], alone["copies"], beside["copies"]) == (1, 2, 2, 2)
+    seconds = beside["npu_hours"]["work"] * 3600 - 8 * 600
+    assert alone["npu_hours"]["work"] * 3600 == pytest.approx(seconds, rel=1e-6)
+
+
+def test_a_job_with_a_model_stays_on_one_copy(emu):
+    trained(16)
+    done = emu(*ON, "--npus", "32", "--arrivals", "model.csv")
     assert done.code == 2
-    assert "a job with a model must be a topology of the whole machine, not 2 copies" in done.err
+    said = "model.csv, line 2: npus must be at most 8 with a model, those of a copy of switch:n=8"
+    assert said in done.err
+    assert "nothing is said of what joins copies" in done.err
+
+
+def test_running_jobs_have_a_column(emu):
+    """Two of six jobs have ended, one runs, and three wait at the end of the account."""
+    Path("six.csv").write_text("submit,npus,seconds\n0,8,300\n0,8,300\n600,8,86400\n700,8,9\n700,8,9\n700,8,9\n")
+    line = emu(*ON, "--arrivals", "six.csv", "--days", "0.1", "--checkpoint", "0s", "--policy", "fifo").out.splitlines()
+    assert line[0].split()[3:8] == ["policy", "ended", "running", "waiting", "refused"]
+    assert line[2].split()[3:8] == ["fifo", "2", "1", "3", "0"]
+    spread = emu(*ON, "--mix", "philly", "--jobs", "9", "--days", "0.1", "--seeds", "2").out.splitlines()[0].split()
+    assert spread[4:7] == ["seeds", "ended", "running"]
 
 
 def test_an_answer_is_saved_in_all_its_forms():

@@ -113,14 +113,21 @@ def test_helpers_of_different_ranks_share_a_switch_where_there_is_one_only():
     assert hubs(_two_servers(), ALL, [[0, 2], [1, 3]]).tolist() == [6, 7]
 
 
-FILLED = "take ranks that fill whole hosts, as many on each, by --ranks or by --dims HOSTSxRANKS; or take an algorithm without helpers"
+FILLED = (
+    "take ranks that fill whole hosts, as many on each, by --ranks or by --dims HOSTSxRANKS; "
+    "or take an algorithm without helpers"
+)
 
 
 @pytest.mark.parametrize(
     ("topology", "helpers", "told"),
     [
         (FOUR, 1, "four with its 0 switches; take an algorithm without helpers, or a topology with switches"),
-        (_two_servers(), 3, f"two with its 4 switches: each must be a switch with links to all whom it helps, and 2 find one; {FILLED}"),
+        (
+            _two_servers(),
+            3,
+            f"two with its 4 switches: each must be a switch with links to all whom it helps, and 2 find one; {FILLED}",
+        ),
     ],
 )
 def test_helpers_that_find_no_switch_are_refused(topology, helpers, told):

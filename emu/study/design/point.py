@@ -4,7 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from emu.study.cost import OwnershipTerms, PriceBook
+from emu.study.cost.network_cost import OwnershipTerms
+from emu.study.cost.price_book import PriceBook
 from emu.study.planning.search.row import PlanRequest
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology

@@ -12,7 +12,8 @@ import numpy as np
 
 from emu.arrays import F64
 from emu.errors import InputError
-from emu.study.cost import ANY, HOURS_PER_YEAR, OwnershipTerms, Price, PriceBook, cost
+from emu.study.cost.network_cost import HOURS_PER_YEAR, OwnershipTerms, cost
+from emu.study.cost.price_book import ANY, Price, PriceBook
 from emu.topology.topology import Topology
 
 ENERGY = "kWh"
@@ -54,8 +55,9 @@ def amounts_of(topology: Topology, npus: int, device: str, book: PriceBook, term
     for part, (count, _) in bought.parts.items():
         entry = section.entry(part)
         assert entry is not None  # else `cost` has refused it
-        name, times = entry
+        name, lanes = entry
         price = section.parts[name]
+        times = price.paid_on(topology, lanes)
         thing = PricedThing(_thing_name(name, topology, book), price.low, price.high)
         found[thing] = found.get(thing, 0.0) + count * times * share
     if any(terms.npu):

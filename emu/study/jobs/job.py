@@ -101,10 +101,12 @@ Work = TrainingWork | TraceWork
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Job:
-    """A job that shares a fabric with others: its work, its NPUs where they are named, its start and its weight."""
+    """A job that shares a fabric with others: its work, its NPUs and planes where they are named, its start and its rank."""
 
     name: str
     work: Work
     npus: tuple[int, ...] = ()  # the NPU of each rank; (): a policy places them
     start_fs: int = 0  # ticks at which its first step begins
     weight: int = 1  # shares of a full link that each of its messages gets
+    priority: int = 0  # larger goes first, where links are shared by priority
+    planes: tuple[int, ...] = ()  # of the topology, over which alone it sends; (): all, or those that a setting deals to it

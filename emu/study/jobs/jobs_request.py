@@ -13,31 +13,63 @@ AUTO, WHOLE, COMPOSED = "auto", "whole", "composed"
 TIMES = (AUTO, WHOLE, COMPOSED)
 NONE, CIRCLE = "none", "circle"
 SHIFTS = (NONE, CIRCLE)
-WEIGHTS, FAIR, INTENSITY = "weights", "fair", "intensity"
-SHARES = (WEIGHTS, FAIR, INTENSITY)
-MOST_WEIGHT = 64
+WEIGHTS, FAIR, INTENSITY, PRIORITY = "weights", "fair", "intensity", "priority"
+SLICES, LANES, PLANES = "slices", "lanes", "planes"  # keep jobs apart
+SHARES = (WEIGHTS, FAIR, INTENSITY, PRIORITY, SLICES, LANES, PLANES)
+OWN, LEAST_LOADED = "own", "least-loaded"
+ROUTES = (OWN, LEAST_LOADED)
+MOST_WEIGHT, MOST_PRIORITY = 64, 63
+_NO_PACKETS = {INTENSITY: "packets have no weights", SLICES: "packets of jobs are kept apart by lanes"}
 _MOST_PARTS = 2**20  # common multiple of all weights, by which bytes are multiplied
 
 
 @dataclass(frozen=True, slots=True)
 class JobsSetting:
-    """A setting in which jobs run side by side: their placement, the shifts of their steps, and how they share a full link."""
+    """A setting in which jobs run side by side: their placement, shifts of steps, how they share links, and routes."""
 
     placement: str = "packed"
     shift: str = NONE
-    share: str = WEIGHTS  # by the weights of jobs; evenly; or by weights that follow from their intensity
+    share: str = WEIGHTS
+    routes: str = OWN  # of the topology; or the least loaded ones, for one job after another
 
-    def check(self) -> None:
+    @property
+    def places(self) -> tuple[str, bool, str]:
+        """The words that decide on which NPUs and over which links each job runs."""
+        return self.placement, self.share == PLANES, self.routes
+
+    def check(self, packets: PacketFabric | None = None) -> None:
         """Check the words of the setting.
 
+        Args:
+            packets: The packets that give the times; None: messages are fluid.
+
         Raises:
-            InputError: The placement or the shift is unknown.
+            InputError: A word is unknown, or says how links are shared that the fabric does not have.
         """
         read_policy(self.placement)
-        if self.shift not in SHIFTS:
-            raise must_be("jobs", "shift", either(SHIFTS), self.shift)
-        if self.share not in SHARES:
-            raise must_be("jobs", "share", either(SHARES), self.share)
+        for name, known in (("shift", SHIFTS), ("share", SHARES), ("routes", ROUTES)):
+            if getattr(self, name) not in known:
+                raise must_be("jobs", name, either(known), getattr(self, name))
+        if packets is None and self.share == LANES:
+            others = [share for share in SHARES if share != LANES]
+            why = "the fluid fabric has no lanes; slices keep jobs apart there"
+            raise must_be("jobs", "share", f"{either(others)} where --fabric is fluid", self.share, why)
+        if packets is not None:
+            self._check_packets(packets)
+
+    def _check_packets(self, packets: PacketFabric) -> None:
+        """Check that packets can share links in this way.
+
+        Raises:
+            InputError: They cannot.
+        """
+        if self.share in _NO_PACKETS:
+            others = [share for share in SHARES if share not in _NO_PACKETS]
+            what = f"{either(others)} where --fabric is packets"
+            raise must_be("jobs", "share", what, self.share, _NO_PACKETS[self.share])
+        if packets.network.route != "hash" and (self.share in (LANES, PRIORITY) or self.routes != OWN):
+            what = "route=hash where jobs have lanes, priorities or chosen routes"
+            raise must_be("jobs", "--network", what, f"route={packets.network.route}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +94,8 @@ class JobsRequest:
         for job in self.jobs:
             if not 1 <= job.weight <= MOST_WEIGHT:
                 raise must_be("jobs", f"weight of {job.name}", f"a whole number from 1 to {MOST_WEIGHT}", job.weight)
+            if not 0 <= job.priority <= MOST_PRIORITY:
+                raise must_be("jobs", f"priority of {job.name}", f"a whole number from 0 to {MOST_PRIORITY}", job.priority)
             if self.packets is not None and job.weight != 1:
                 raise must_be(
                     "jobs", f"weight of {job.name}", "1 where --fabric is packets", job.weight, "packets have no weights"

@@ -14,6 +14,8 @@ class JobBeside:
     ranks: int
     npus: str  # ranges of the NPUs of its ranks, in their order
     weight: int  # with which its messages share full links
+    priority: int  # larger goes first, where jobs share links by priority
+    planes: str  # of the topology to which its messages keep; "": all
     begin_s: float  # at which its first step begins, with its shift
     compute_s: float  # of a step, for which a rank computes in the mean
     alone_s: float  # of a step
@@ -35,6 +37,7 @@ class JobsRow:
     placement: str
     shift: str
     share: str
+    routes: str
     engine: str  # the method of the engine, `composed` or `packets`
     jobs: tuple[JobBeside, ...]
     slow_down: float  # the mean of all jobs

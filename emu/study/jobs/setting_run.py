@@ -12,9 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import F64, I64
-from emu.study.jobs.jobs_request import CIRCLE, COMPOSED, INTENSITY, JobsSetting
+from emu.study.jobs.jobs_request import COMPOSED, JobsSetting
 from emu.study.jobs.jobs_row import JobBeside, JobsRow
-from emu.study.jobs.side_by_side import SideBySide
+from emu.study.jobs.setting_notes import notes_of
+from emu.study.jobs.side_by_side import SideBySide, planes_of_jobs
 from emu.study.jobs.step_graphs.contention import JobTimes, LinkUse, SharedLink, busy_by_job, times_of_jobs
 from emu.study.jobs.step_graphs.shared_graph import RepeatedJob
 from emu.study.jobs.step_graphs.steady import jain_index
@@ -22,15 +23,6 @@ from emu.study.training.composed.bodies import Sharing
 from emu.units import seconds
 
 SLOWED = 1e-3  # a job that is slowed down by less is not slowed down
-_COMPOSED_ASSUMED = (
-    "steps are composed: a request is one body; the step of a job is its estimate times how far its bodies are slowed down"
-)
-_MEETING = "requests that meet those of another job on a link are no bodies, but have every message"
-_COARSE = (
-    "requests that meet those of another job on a link are bodies, too, as they have too many messages: this may be wrong by a "
-    "quarter and more. With every message a step would take a time in the range that is told: least as alone; most, where each "
-    "request needs all links that it crosses all the time. The matrix has no such range"
-)
 
 
 class RunSideBySide(NamedTuple):
@@ -93,6 +85,7 @@ class SettingFigures:
             placement=setting.placement,
             shift=setting.shift,
             share=setting.share,
+            routes=setting.routes,
             engine=COMPOSED if self.beside.is_composed else run.timeline.how,
             jobs=jobs,
             slow_down=float(slower.mean()),
@@ -104,7 +97,7 @@ class SettingFigures:
             busiest=float(busy.max(initial=0.0)),
             tasks=run.shared.graph.n_tasks,
             wall_s=0.0,
-            assumptions=self._assumptions(),
+            assumptions=notes_of(self.beside, setting),
         )
 
     @property
@@ -128,7 +121,9 @@ class SettingFigures:
             work=placed.job.work.told,
             ranks=len(placed.npus),
             npus=npu_ranges(placed.npus),
-            weight=repeated.weight,
+            weight=1 if repeated.share.is_strict else repeated.share.weight,
+            priority=placed.job.priority,
+            planes=",".join(map(str, self.planes[i])),
             begin_s=seconds(repeated.begin_fs),
             compute_s=placed.compute_s,
             alone_s=self.beside.alone_s[i],
@@ -166,25 +161,10 @@ class SettingFigures:
         links = self.beside.topology.links
         return self.beside.topology.node_name(int(links.src[link])), self.beside.topology.node_name(int(links.dst[link]))
 
-    def _assumptions(self) -> tuple[str, ...]:
-        """Return a sentence for each assumption."""
-        setting = self.setting
-        told = [
-            "a step of a job begins when all its ranks have ended the step before; a job repeats its step",
-            "algorithms are those that are chosen for each job as if no other ran",
-            "a cell of the matrix is a run of two jobs alone: the job of the row beside that of the column",
-        ]
-        if self.beside.is_composed:
-            told += _COMPOSED_ASSUMED, _COARSE if self.beside.is_coarse else _MEETING
-        if setting.share == INTENSITY:
-            told.append("weights follow from computation for each second of the busiest link: 64 for the most intense job")
-        if setting.share == INTENSITY or any(placed.job.weight != 1 for placed in self.beside.placed):
-            told.append("a message of weight w gets w shares of a full link, as weighted fair queues give them")
-        if setting.shift == CIRCLE:
-            told.append("jobs begin later by the turn of their steps on a common circle; nothing holds them there afterwards")
-        if self.beside.request.packets is not None:
-            told += self.beside.request.packets.assumptions
-        return (*self.beside.topology.assumptions, *told)
+    @cached_property
+    def planes(self) -> list[tuple[int, ...]]:
+        """The planes that each job keeps to; an empty tuple: all."""
+        return planes_of_jobs(self.beside.request.jobs, self.beside.topology, self.setting)
 
 
 def computing_share(jobs: Sequence[JobBeside]) -> float:

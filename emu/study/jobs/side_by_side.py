@@ -17,7 +17,7 @@ from emu.errors import InputError, at_place, must_be
 from emu.memo import kept_by
 from emu.study.jobs.job import Job
 from emu.study.jobs.job_placement import place_jobs
-from emu.study.jobs.jobs_request import AUTO, CIRCLE, COMPOSED, INTENSITY, WEIGHTS, JobsRequest, JobsSetting
+from emu.study.jobs.jobs_request import AUTO, CIRCLE, COMPOSED, LEAST_LOADED, PLANES, JobsRequest, JobsSetting
 from emu.study.jobs.shifts import StepProfile, shifts_of
 from emu.study.jobs.step_graphs.composed_tasks import MOST_MESSAGES, ComposedSteps, composed_steps
 from emu.study.jobs.step_graphs.contention import (
@@ -25,10 +25,13 @@ from emu.study.jobs.step_graphs.contention import (
     links_in_common,
     share_links,
 )
-from emu.study.jobs.step_graphs.placed_job import PlacedJob, StepTasks, busy_links_s, intensity_weights, place_job
+from emu.study.jobs.step_graphs.least_loaded import on_least_loaded_routes
+from emu.study.jobs.step_graphs.link_shares import link_shares
+from emu.study.jobs.step_graphs.placed_job import PlacedJob, StepTasks, busy_links_s, place_job
 from emu.study.jobs.step_graphs.shared_graph import RepeatedJob, shared_graph
 from emu.study.jobs.step_graphs.steady import Fabric, SteadyRun, run_steady
 from emu.study.training.composed.bodies import Sharing
+from emu.topology.paths.planes import NO_PLANE, planes_of, within_planes
 from emu.topology.topology import Topology
 from emu.trace.replay.replay import SizeError
 from emu.units import seconds
@@ -118,11 +121,9 @@ class SideBySide:
         return links_in_common(np.array([busy_links_s(tasks.graph) for tasks in self.tasks]))
 
     def repeated(self, setting: JobsSetting) -> list[RepeatedJob]:
-        """Return each job as it is repeated in a setting: when it begins, and its weight."""
-        begins, weights = self.begins_fs(setting.shift), [placed.job.weight for placed in self.placed]
-        if setting.share != WEIGHTS:
-            weights = intensity_weights(self.placed, self.link_s) if setting.share == INTENSITY else [1] * len(weights)
-        return [RepeatedJob(*of) for of in zip(self.tasks, repeat(1), begins, weights)]
+        """Return each job as it is repeated in a setting: when it begins, and its share of links."""
+        shares = link_shares(setting.share, self.placed, self.link_s, has_packets=self.request.packets is not None)
+        return [RepeatedJob(*of) for of in zip(self.tasks, repeat(1), self.begins_fs(setting.shift), shares)]
 
     def run(self, jobs: Sequence[int], every: Sequence[RepeatedJob], slower: Sequence[float]) -> SteadyRun:
         """Return the run of some of the jobs.
@@ -151,36 +152,77 @@ class SideBySide:
         return found
 
 
-def place_side_by_side(request: JobsRequest, topology: Topology, policy: str) -> SideBySide:
+def place_side_by_side(request: JobsRequest, topology: Topology, setting: JobsSetting) -> SideBySide:
     """Return jobs on the NPUs of a topology, with the way in which their steps are timed.
 
     Args:
         request: The jobs.
         topology: The topology.
-        policy: The placement of jobs that name no NPUs.
+        setting: The placement of jobs that name no NPUs, their planes, and their routes.
 
     Raises:
-        InputError: There is too little room, a job cannot be timed, the software of jobs changes links in different ways, or
-            packets or a whole graph are asked for where jobs are too large.
+        InputError: There is too little room, a job cannot be timed, the software of jobs changes links in different ways,
+            packets or a whole graph are asked for where jobs are too large, or there are no planes or routes to choose.
     """
     if topology.circuits is not None:
         mend = "take a topology whose circuits stay"
         raise InputError(f"jobs: the optical switches of {topology.name} turn between messages; {mend}")
-    npus = place_jobs(request.jobs, topology, policy)
-    placed = tuple(_placed(job, topology, own) for job, own in zip(request.jobs, npus, strict=True))
+    npus, planes = place_jobs(request.jobs, topology, setting.placement), planes_of_jobs(request.jobs, topology, setting)
+    if request.packets is not None and (any(planes) or setting.routes == LEAST_LOADED):
+        _check_lanes(topology, npus[0])
+    placed = tuple(_placed(*of) for of in zip(request.jobs, repeat(topology), npus, planes))
+    _check_links(placed)
+    is_composed = _is_composed(request, placed)
+    if setting.routes == LEAST_LOADED and is_composed:
+        mend = "take time = 'whole', fewer ranks or fewer steps, or own routes"
+        raise must_be("jobs", "routes", "own where steps are composed", setting.routes, mend)
+    if setting.routes == LEAST_LOADED:
+        placed = on_least_loaded_routes(placed)
+    return SideBySide(request, topology, placed, is_composed)
+
+
+def _check_links(placed: Sequence[PlacedJob]) -> None:
+    """Check that the software of all jobs leaves links with the same bandwidth.
+
+    Raises:
+        InputError: It does not.
+    """
     for job in placed[1:]:
         if not np.array_equal(job.topology.capacity_Bps, placed[0].topology.capacity_Bps):
             mend = "give all jobs one `bandwidth` in their stacks"
-            raise must_be(
-                "jobs", f"stack of {job.job.name}", "one that leaves links as the others do", "another bandwidth", mend
-            )
-    return SideBySide(request, topology, placed, _is_composed(request, placed))
+            what = "one that leaves links as the others do"
+            raise must_be("jobs", f"stack of {job.job.name}", what, "another bandwidth", mend)
 
 
-def _placed(job: Job, topology: Topology, npus: I64) -> PlacedJob:
-    """Return a job on its NPUs; an error names the job."""
+def _check_lanes(topology: Topology, npus: I64) -> None:
+    """Refuse planes and chosen routes for packets where the topology's own routes name lanes, which other paths do not have.
+
+    Raises:
+        InputError: They do.
+    """
+    if len(npus) > 1 and topology.routes(npus[:1], npus[1:2], np.zeros(1, np.int64)).virtual is not None:
+        what = "all of them and own where packets keep to lanes that the topology's routes name"
+        raise must_be("jobs", "planes and routes", what, topology.name, "take the fluid fabric")
+
+
+def planes_of_jobs(jobs: Sequence[Job], topology: Topology, setting: JobsSetting) -> list[tuple[int, ...]]:
+    """Return the planes that each job keeps to: those that it names, else those that a setting deals to the jobs in turn.
+
+    Without planes of its own a job may send over all.
+    """
+    named = [job.planes for job in jobs]
+    if setting.share != PLANES:
+        return named
+    count = int(planes_of(topology).max(initial=NO_PLANE)) + 1
+    dealt = [tuple(range(number % max(1, count), max(1, count), len(jobs))) for number in range(len(jobs))]
+    return [own or turn for own, turn in zip(named, dealt, strict=True)]
+
+
+def _placed(job: Job, topology: Topology, npus: I64, planes: Sequence[int]) -> PlacedJob:
+    """Return a job on its NPUs and planes; an error names the job."""
+    own = within_planes(topology, planes) if planes else topology
     try:
-        return place_job(job, topology, npus)
+        return place_job(job, own, npus)
     except InputError as error:
         raise at_place(f"jobs: {job.name}", error) from None
 

@@ -8,12 +8,12 @@ from emu.study.faults.source import FaultLog
 from emu.study.faults.waste import Machine
 from emu.study.job_pool import THIS_PROCESS, JobPool, results_of
 from emu.study.queue.gang_machine import GangMachine
-from emu.study.queue.job_speed import JobSpeeds
 from emu.study.queue.queue_policy import QueuePolicy
 from emu.study.queue.queue_row import QueuedOn, QueueRow, queue_row
-from emu.study.queue.queued_job import DAY_US, QueuedJob, RunCosts
 from emu.study.queue.scheduler import SchedulerRules
 from emu.study.queue.simulation import simulate
+from emu.study.queue.workload.job_speed import JobSpeeds
+from emu.study.queue.workload.queued_job import DAY_US, QueuedJob, RunCosts
 from emu.trace.device.device import Device
 
 _AHEAD = 2  # cases that wait for each process of a pool
@@ -73,8 +73,16 @@ class QueueWork:
         """Return the row of one policy."""
         asked, machine = self._asked, self._asked.machines[case.machine]
         rules = SchedulerRules(policy, asked.costs, asked.group, self._speeds[case.machine].slowness)
-        on = QueuedOn(machine.topology.name, machine.copies, policy.name, asked.group)
-        history = simulate(GangMachine(machine, asked.npus_per_node), jobs, case.log, rules, round(asked.days * DAY_US))
+        until_us = round(asked.days * DAY_US)
+        on = QueuedOn(
+            topology=machine.topology.name,
+            copies=machine.copies,
+            npus=machine.npus,
+            policy=policy.name,
+            group=asked.group,
+            days=until_us / DAY_US,
+        )
+        history = simulate(GangMachine(machine, asked.npus_per_node), jobs, case.log, rules, until_us)
         return queue_row(on, history)
 
 

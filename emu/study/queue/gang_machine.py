@@ -1,8 +1,9 @@
-"""A machine that is shared by jobs: which places serve, which are free, and where a gang finds room.
+"""A machine that is shared by jobs: which places serve and are free, where a gang finds room, and what NPU time goes to.
 
 A place is an NPU of the machine, or the backup that stands in for it. Letters: N places.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
@@ -13,7 +14,22 @@ from emu.study.faults.waste import Machine
 from emu.topology.gang_rule import NOWHERE, gang_placer
 
 _KEPT = 2**12  # states of a copy whose largest job is kept
-FREE, SAVING = -1, -2  # holders of a place: none; jobs that have stopped and still save their state
+FREE, STOPPED = -1, -2  # holders of a place: none; jobs that have stopped and still save their state
+# What the time of an NPU goes to, in the order of reports.
+WORK, SAVING, STARTING, AGAIN, UNUSED = "work", "saving", "starting", "again", "unused"
+FAULTY, OUT, FRAGMENTED, BLOCKED, IDLE = "faulty", "out", "fragmented", "blocked", "idle"
+REASONS = {
+    WORK: "work that lasts",
+    SAVING: "checkpoints",
+    STARTING: "starts from a checkpoint",
+    AGAIN: "work lost to a fault and done again",
+    UNUSED: "held by a job that asked for fewer NPUs, as its grid or box has more",
+    FAULTY: "faulty",
+    OUT: "without a fault, but out of service: backups, and hosts with a faulty NPU",
+    FRAGMENTED: "free, and enough for the first job that waits, but not where it finds room",
+    BLOCKED: "free, but too few for the first job that waits",
+    IDLE: "free, and no job waits",
+}
 
 
 class GangMachine:
@@ -21,7 +37,7 @@ class GangMachine:
 
     def __init__(self, machine: Machine, npus_per_node: int) -> None:
         self.machine = machine
-        self.holder = np.full(machine.npus, FREE, np.int64)  # [N] number of the job; or FREE, SAVING
+        self.holder = np.full(machine.npus, FREE, np.int64)  # [N] number of the job; or FREE, STOPPED
         self.serves = np.ones(machine.npus, np.bool_)  # [N] places that can take a job
         self._faults = np.zeros(machine.npus, np.int64)  # [N] faults that last
         self._node = npus_per_node
@@ -29,7 +45,7 @@ class GangMachine:
         for copy in range(machine.copies):
             self._see(copy)
         self.whole = self.serves.copy()  # [N] places that serve without a fault
-        self._ever: dict[tuple[int, int], bool] = {}
+        self._ever: dict[tuple[int, int, bool], bool] = {}
         self._most: LRUCache[tuple[int, bytes], int] = LRUCache(_KEPT)
 
     @property
@@ -79,13 +95,14 @@ class GangMachine:
         """Give places to a job, or take them back with FREE."""
         self.holder[places] = holder
 
-    def has_ever_room(self, size: int, group: int) -> bool:
+    def has_ever_room(self, size: int, group: int, *, in_one_copy: bool = False) -> bool:
         """Return whether a job has room on the machine without any fault and without other jobs."""
-        if (size, group) not in self._ever:
-            self._ever[size, group] = len(self.place(size, group, self.whole)) > 0
-        return self._ever[size, group]
+        key = size, group, in_one_copy
+        if key not in self._ever:
+            self._ever[key] = len(self.place(size, group, self.whole, in_one_copy=in_one_copy)) > 0
+        return self._ever[key]
 
-    def place(self, size: int, group: int, free: Bool) -> I64:
+    def place(self, size: int, group: int, free: Bool, *, in_one_copy: bool = False) -> I64:
         """Return the places of a job among free ones; none without room for all of it.
 
         A job goes to one copy of the topology, the fullest that has room, or else to the emptiest ones together.
@@ -94,6 +111,7 @@ class GangMachine:
             size: The NPUs of the job.
             group: The NPUs of a group.
             free: [N] the places that it may take.
+            in_one_copy: Whether all of it must lie on one copy of the topology.
         """
         copies, n = self.machine.copies, self.machine.topology.n_npus
         if copies == 1:
@@ -106,7 +124,7 @@ class GangMachine:
             found = self._place(size, group, apart[copy])
             if len(found):
                 return column(found + copy * n, np.int64)
-        return self._over_copies(size, group, apart)
+        return NOWHERE if in_one_copy else self._over_copies(size, group, apart)
 
     def _over_copies(self, size: int, group: int, apart: Bool) -> I64:
         """Return the places of a job on several copies, those with most free places first; `apart` is [copies, NPUs]."""
@@ -171,3 +189,22 @@ def _mended(placed: I64, faulty: Bool) -> Iterator[int]:
             continue
         last = int(waiting[np.searchsorted(waiting, last, "right")])
         yield last
+
+
+class NpuTime:
+    """The NPU time of a machine by what it went to, in NPU-microseconds."""
+
+    def __init__(self) -> None:
+        self.spent_us: Counter[str] = Counter(dict.fromkeys(REASONS, 0))
+        self._rate: dict[str, int] = {}
+        self._since_us = 0
+
+    def add(self, reason: str, npu_us: int) -> None:
+        """Add time of NPUs that a job holds."""
+        self.spent_us[reason] += npu_us
+
+    def change(self, now_us: int, rate: dict[str, int]) -> None:
+        """Add the time until now of the NPUs that no job holds, and note how many there are from now on, by reason."""
+        for reason, npus in self._rate.items():
+            self.spent_us[reason] += npus * (now_us - self._since_us)
+        self._rate, self._since_us = rate, now_us

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from emu.registry import unknown
-from emu.study.queue.job_record import JobRecord
+from emu.study.queue.workload.queued_job import JobRecord
 
 
 @dataclass(frozen=True, slots=True)

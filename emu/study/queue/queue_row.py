@@ -1,22 +1,26 @@
-"""The figures of a queue on one machine: waiting by size, utilisation, goodput, fragmentation, and lost NPU hours by reason."""
+"""The figures of a queue: waiting by size, utilisation, goodput, fragmentation, and lost NPU hours by reason; of several seeds.
+
+Of several seeds they are the mean of each, and how far the mean of all seeds may be from it.
+"""
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
+from math import sqrt
 from typing import Any
 
 import numpy as np
+from scipy.special import stdtrit
 
 from emu.arrays import F64
-from emu.study.queue import npu_time
-from emu.study.queue.job_record import ENDED, REFUSED, RUNNING, WAITING, JobRecord
-from emu.study.queue.npu_time import REASONS
-from emu.study.queue.queued_job import US_PER_S
+from emu.study.queue.gang_machine import AGAIN, REASONS, SAVING, STARTING, UNUSED, WORK
 from emu.study.queue.simulation import QueueHistory, QueueMoment
+from emu.study.queue.workload.queued_job import ENDED, REFUSED, RUNNING, US_PER_S, WAITING, JobRecord
 
 _SIZES = (1, 8, 64, 512)  # the largest NPUs of each class of jobs; the last class has all larger ones
 _HOUR_US = 3600 * US_PER_S
 P95 = 0.95
+SURE = 0.95  # probability with which an interval has the mean of all seeds
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +37,8 @@ class WaitOfSize:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueueRow:
-    """A queue of jobs on one machine by one policy. Shares are of the NPU time of the machine."""
+class QueuedOn:
+    """The machine of a queue, its policy, and the time of the account."""
 
     topology: str
     copies: int
@@ -42,6 +46,12 @@ class QueueRow:
     policy: str
     group: int  # NPUs of a group
     days: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueRow(QueuedOn):
+    """A queue of jobs on one machine by one policy. Shares are of the NPU time of the machine."""
+
     jobs: int
     ended: int
     running: int
@@ -65,26 +75,11 @@ class QueueRow:
     moments: tuple[QueueMoment, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class QueuedOn:
-    """The machine and the policy of a queue, for its row."""
-
-    topology: str
-    copies: int
-    policy: str
-    group: int
-
-
 def queue_row(on: QueuedOn, history: QueueHistory) -> QueueRow:
     """Return the figures of what happened to a queue."""
     asked = [record for record in history.records if record.state != REFUSED]
     return QueueRow(
-        topology=on.topology,
-        copies=on.copies,
-        npus=history.npus,
-        policy=on.policy,
-        group=on.group,
-        days=history.until_us / (24 * _HOUR_US),
+        **asdict(on),
         jobs=len(history.records),
         **_states(history.records),
         **_use(history),
@@ -111,7 +106,7 @@ def _use(history: QueueHistory) -> dict[str, Any]:
     largest = np.array([moment.largest for moment in history.moments])
     return {
         "utilisation": sum(spent[reason] for reason in _HELD) / whole_us,
-        "goodput": spent[npu_time.WORK] / whole_us,
+        "goodput": spent[WORK] / whole_us,
         "fragmentation": _fragmentation(history.moments),
         "largest_mean": float(largest.mean()),
         "largest_median": int(np.sort(largest)[(len(largest) - 1) // 2]),
@@ -126,7 +121,7 @@ def _wait(asked: Sequence[JobRecord], until_us: int) -> dict[str, Any]:
     return {"wait_mean_s": mean_s, "wait_median_s": _quantile(waits, 0.5), "wait_p95_s": _quantile(waits, P95)}
 
 
-_HELD = (npu_time.WORK, npu_time.SAVING, npu_time.STARTING, npu_time.AGAIN, npu_time.UNUSED)
+_HELD = (WORK, SAVING, STARTING, AGAIN, UNUSED)
 _STATES = {"ended": ENDED, "running": RUNNING, "waiting": WAITING, "refused": REFUSED}
 
 
@@ -154,3 +149,58 @@ def _waits(asked: Sequence[JobRecord], until_us: int) -> tuple[WaitOfSize, ...]:
         figures = float(waits.mean()), _quantile(waits, 0.5), _quantile(waits, P95)
         found.append(WaitOfSize(_SIZES[each - 1] + 1 if each else 1, last, len(of), never, *figures))
     return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class SeedMean:
+    """The mean of a figure over seeds; the confidence interval reaches from `half` below it to `half` above it."""
+
+    mean: float
+    half: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueSpread(QueuedOn):
+    """A queue on one machine by one policy over several seeds. Fields of means are those of `QueueRow`."""
+
+    seeds: int
+    ended: SeedMean
+    running: SeedMean
+    waiting: SeedMean
+    refused: SeedMean
+    utilisation: SeedMean
+    goodput: SeedMean
+    fragmentation: SeedMean
+    largest_mean: SeedMean
+    wait_mean_s: SeedMean
+    wait_median_s: SeedMean
+    wait_p95_s: SeedMean
+    fault_stops: SeedMean
+    preemptions: SeedMean
+    moves: SeedMean
+    backfilled: SeedMean
+    npu_hours: dict[str, SeedMean]
+    by_seed: tuple[QueueRow, ...]
+
+
+_MEANS = tuple(field.name for field in fields(QueueSpread) if field.type is SeedMean)
+
+
+def seed_mean(values: Sequence[float]) -> SeedMean:
+    """Return the mean of the values of two seeds or more, with its interval by Student's t."""
+    n = len(values)
+    half = float(stdtrit(n - 1, (1 + SURE) / 2)) * float(np.std(values, ddof=1)) / sqrt(n)
+    return SeedMean(float(np.mean(values)), half)
+
+
+def queue_spread(rows: Sequence[QueueRow]) -> QueueSpread:
+    """Return the figures over seeds, given the rows of one machine and policy, one for each seed."""
+    means: dict[str, Any] = {name: seed_mean([getattr(row, name) for row in rows]) for name in _MEANS}
+    on: dict[str, Any] = {field.name: getattr(rows[0], field.name) for field in fields(QueuedOn)}
+    return QueueSpread(
+        **on,
+        seeds=len(rows),
+        npu_hours={reason: seed_mean([row.npu_hours[reason] for row in rows]) for reason in REASONS},
+        by_seed=tuple(rows),
+        **means,
+    )

@@ -10,9 +10,10 @@ import numpy as np
 
 from emu.arrays import I64, Bool
 from emu.study.queue.gang_machine import GangMachine
-from emu.study.queue.queued_job import GangRun
+from emu.study.queue.workload.queued_job import GangRun, QueuedJob
 
 _MOST_SIZES = 8  # sizes of smaller jobs up to which jobs may move
+Place = Callable[[QueuedJob, Bool], I64]  # (a job, [N] places that it may take) -> the places that it gets; none without room
 Ask = Callable[[Bool], I64]  # ([N] places that a job may take) -> the places that it gets; none without room
 
 
@@ -77,7 +78,7 @@ class Moves(NamedTuple):
     moved: tuple[tuple[GangRun, I64], ...]
 
 
-def jobs_to_move(ask: Ask, place: Callable[[int, Bool], I64], free: Bool, runs: Sequence[GangRun]) -> Moves | None:
+def jobs_to_move(ask: Ask, place: Place, free: Bool, runs: Sequence[GangRun]) -> Moves | None:
     """Return how smaller jobs can move so that a job has room; None if no way is found.
 
     First only the smallest jobs may move, then larger ones, too. The job takes places as if these jobs were not there; those in
@@ -85,7 +86,7 @@ def jobs_to_move(ask: Ask, place: Callable[[int, Bool], I64], free: Bool, runs: 
 
     Args:
         ask: The job.
-        place: Gives places among free ones to a job of so many NPUs.
+        place: Gives places among free ones to a job.
         free: [N] the free places.
         runs: The jobs that may move.
     """
@@ -99,13 +100,13 @@ def jobs_to_move(ask: Ask, place: Callable[[int, Bool], I64], free: Bool, runs: 
     return None
 
 
-def _moved(place: Callable[[int, Bool], I64], free: Bool, target: I64, runs: Sequence[GangRun]) -> Moves | None:
+def _moved(place: Place, free: Bool, target: I64, runs: Sequence[GangRun]) -> Moves | None:
     """Return where jobs go that are in the way of another job; None if one of them has no room then."""
     left = with_places(free, [run.places for run in runs])
     left[target] = False
     moved = []
     for run in sorted(runs, key=lambda run: (-run.job.npus, run.job.number)):
-        places = place(run.job.npus, left)
+        places = place(run.job, left)
         if not len(places):
             return None
         left[places] = False

@@ -12,15 +12,28 @@ from functools import partial
 import numpy as np
 
 from emu.arrays import I64, Bool, column
-from emu.study.queue import npu_time
-from emu.study.queue.gang_machine import FREE, SAVING, GangMachine
-from emu.study.queue.job_record import ENDED, REFUSED, RUNNING, WAITING, JobRecord
-from emu.study.queue.npu_time import NpuTime
+from emu.study.queue.gang_machine import (
+    AGAIN,
+    BLOCKED,
+    FAULTY,
+    FRAGMENTED,
+    FREE,
+    IDLE,
+    OUT,
+    SAVING,
+    STARTING,
+    STOPPED,
+    UNUSED,
+    WORK,
+    GangMachine,
+    NpuTime,
+)
 from emu.study.queue.queue_policy import QueuePolicy
-from emu.study.queue.queued_job import GangRun, QueuedJob, RunCosts
 from emu.study.queue.room import Reservation, earliest, jobs_to_move, jobs_to_stop
+from emu.study.queue.workload.queued_job import ENDED, REFUSED, RUNNING, WAITING, GangRun, JobRecord, QueuedJob, RunCosts
 from emu.topology.gang_rule import NOWHERE
 
+_Size = tuple[int, bool, bool]  # the NPUs of a job, whether they must be on one copy, and whether of all free places
 Slowness = Callable[[QueuedJob, I64], Fraction]  # the time of a job's work on some places, over that on an idle machine
 
 
@@ -68,7 +81,7 @@ class Scheduler:
         most = self.machine.machine.npus
         if job.npus > most:
             record.state, record.reason = REFUSED, f"it asks for {job.npus} NPUs of {most}"
-        elif not self.machine.has_ever_room(job.npus, self._group(job.npus)):
+        elif not self.machine.has_ever_room(job.npus, self._group(job.npus), in_one_copy=job.trained is not None):
             record.state, record.reason = REFUSED, f"{job.npus} NPUs find no room even on the empty machine"
         else:
             self._wait(record)
@@ -80,9 +93,9 @@ class Scheduler:
     def _group(self, npus: int) -> int:
         return min(self.rules.group, npus)
 
-    def _place(self, npus: int, free: Bool) -> I64:
-        """Return the places of a job of so many NPUs among free ones; none without room."""
-        return self.machine.place(npus, self._group(npus), free)
+    def _place(self, job: QueuedJob, free: Bool) -> I64:
+        """Return the places of a job among free ones; none without room. The ranks of a model stay on one copy."""
+        return self.machine.place(job.npus, self._group(job.npus), free, in_one_copy=job.trained is not None)
 
     def finish(self, run: GangRun) -> None:
         """Note that a run has done all the work of its job."""
@@ -95,11 +108,11 @@ class Scheduler:
         record, progress = self.records[run.job.number], run.progress(now_us)
         asked, held = run.job.npus, len(run.places)
         done_us = progress.kept_us + (0 if fault else progress.since_us)
-        self.spent.add(npu_time.WORK, asked * done_us)
-        self.spent.add(npu_time.AGAIN, asked * progress.since_us if fault else 0)
-        self.spent.add(npu_time.SAVING, asked * (progress.saved_us + progress.waited_us))
-        self.spent.add(npu_time.STARTING, asked * progress.started_us)
-        self.spent.add(npu_time.UNUSED, (held - asked) * sum(progress))
+        self.spent.add(WORK, asked * done_us)
+        self.spent.add(AGAIN, asked * progress.since_us if fault else 0)
+        self.spent.add(SAVING, asked * (progress.saved_us + progress.waited_us))
+        self.spent.add(STARTING, asked * progress.started_us)
+        self.spent.add(UNUSED, (held - asked) * sum(progress))
         record.left_us = run.left_us(done_us)
         record.saved = record.saved or done_us > 0
         self.machine.hold(run.places, FREE)
@@ -113,7 +126,7 @@ class Scheduler:
         hit = set(machine.holder[npus[machine.sound[npus]]].tolist())
         machine.fail(node)
         hit |= set(machine.holder[machine.failed].tolist())  # a backup has gone to another place
-        for number in sorted(hit - {FREE, SAVING}):
+        for number in sorted(hit - {FREE, STOPPED}):
             run, record = self.running[number], self.records[number]
             if run.end_us <= now_us:
                 self.finish(run)
@@ -150,12 +163,12 @@ class Scheduler:
         machine = self.machine
         empty = machine.holder == FREE
         free, failed = int((empty & machine.serves).sum()), int((empty & machine.failed).sum())
-        why = npu_time.IDLE
+        why = IDLE
         if self.waiting:
-            why = npu_time.FRAGMENTED if free >= self.waiting[0].job.npus else npu_time.BLOCKED
-        saving = int((machine.holder == SAVING).sum())
+            why = FRAGMENTED if free >= self.waiting[0].job.npus else BLOCKED
+        saving = int((machine.holder == STOPPED).sum())
         out = int(empty.sum()) - free - failed
-        return {why: free, npu_time.FAULTY: failed, npu_time.OUT: out, npu_time.SAVING: saving}
+        return {why: free, FAULTY: failed, OUT: out, SAVING: saving}
 
     def _run(self, record: JobRecord, places: I64, now_us: int, wait_us: int = 0) -> GangRun:
         """Return a run of a job on some places, from now on."""
@@ -173,7 +186,7 @@ class Scheduler:
     def _start_first(self, now_us: int) -> bool:
         """Start the first job of the queue if it has room; return whether it has."""
         record, free = self.waiting[0], self.machine.free
-        places = self._place(record.job.npus, free)
+        places = self._place(record.job, free)
         kept = self._reserved
         if not len(places) and kept is not None and kept.job == record.job.number and free[kept.places].all():
             places = kept.places  # a rule that does not find all room there is still keeps a promise
@@ -191,13 +204,13 @@ class Scheduler:
         if self._reserved is not None and self._reserved.job == record.job.number:
             return self._reserved
         ends = [(run.end_us, run.places) for run in self.running.values()] + self._emptied_us
-        found = earliest(partial(self._place, record.job.npus), self.machine, ends)
+        found = earliest(partial(self._place, record.job), self.machine, ends)
         self._reserved = None if found is None else Reservation(record.job.number, *found)
         return self._reserved
 
     def _start_others(self, now_us: int, kept: Reservation | None) -> None:
         """Start all jobs after the first that have room and keep the promise to it."""
-        free, full = self.machine.free, set[tuple[int, bool]]()
+        free, full = self.machine.free, set[_Size]()
         apart = free.copy()
         if kept is not None:
             apart[kept.places] = False
@@ -215,7 +228,7 @@ class Scheduler:
         self.waiting = [record for record in self.waiting if record.job.number not in started]
 
     def _fitting(
-        self, record: JobRecord, now_us: int, rooms: tuple[Bool, Bool], kept: Reservation | None, full: set[tuple[int, bool]]
+        self, record: JobRecord, now_us: int, rooms: tuple[Bool, Bool], kept: Reservation | None, full: set[_Size]
     ) -> GangRun | None:
         """Return a run of a job that ends before a promise falls due, or lies apart from its places; None without room.
 
@@ -227,10 +240,10 @@ class Scheduler:
             full: The sizes of jobs that have no room, in all places or apart from the promised ones; sizes are added.
         """
         for room, everywhere in zip(rooms, (True, False), strict=True):
-            size = record.job.npus, everywhere
-            places = NOWHERE if size in full else self._place(record.job.npus, room)
+            size = record.job.npus, record.job.trained is not None, everywhere
+            places = NOWHERE if size in full else self._place(record.job, room)
             if not len(places):
-                full |= {size, (size[0], False)}  # what has no room anywhere has none apart
+                full |= {size, (*size[:2], False)}  # what has no room anywhere has none apart
                 continue
             run = self._run(record, places, now_us)
             if kept is None or not everywhere or run.end_us <= kept.start_us or not np.isin(places, kept.places).any():
@@ -246,7 +259,7 @@ class Scheduler:
         """Stop jobs of lower priority for a job: those of the lowest, and of these those that started last, first."""
         lower = [run for run in self.running.values() if run.job.priority < record.job.priority]
         lower.sort(key=lambda run: (run.job.priority, -run.start_us, -run.job.number))
-        found = jobs_to_stop(partial(self._place, record.job.npus), self.machine.free, lower) if lower else None
+        found = jobs_to_stop(partial(self._place, record.job), self.machine.free, lower) if lower else None
         if found is None:
             return False
         places, stopped = found
@@ -263,7 +276,7 @@ class Scheduler:
         if int(free.sum()) < npus:
             return False
         smaller = [run for run in self.running.values() if run.job.npus < npus]
-        moves = jobs_to_move(partial(self._place, npus), self._place, free, smaller)
+        moves = jobs_to_move(partial(self._place, record.job), self._place, free, smaller)
         if moves is None:
             return False
         for run, _ in moves.moved:
@@ -282,7 +295,7 @@ class Scheduler:
         left = np.concatenate([NOWHERE, *(run.places for run in stopped)])
         left = column(left[self.machine.holder[left] == FREE], np.int64)
         if len(left) and wait_us:
-            self.machine.hold(left, SAVING)
+            self.machine.hold(left, STOPPED)
             self._emptied_us.append((now_us + wait_us, left))
             self._saving(left)
         self._reserved = None

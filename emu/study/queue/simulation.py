@@ -8,11 +8,9 @@ import simpy
 
 from emu.arrays import I64
 from emu.study.faults.source import FaultLog
-from emu.study.queue.gang_machine import FREE, GangMachine
-from emu.study.queue.job_record import JobRecord
-from emu.study.queue.npu_time import NpuTime
-from emu.study.queue.queued_job import DAY_US, GangRun, QueuedJob
+from emu.study.queue.gang_machine import FREE, GangMachine, NpuTime
 from emu.study.queue.scheduler import Scheduler, SchedulerRules
+from emu.study.queue.workload.queued_job import DAY_US, GangRun, JobRecord, QueuedJob
 
 Steps = Generator[simpy.Event, object, None]
 MOMENTS = 720  # at which the machine is looked at: each hour of 30 days

@@ -122,7 +122,7 @@ pace_events_option = click.option(
 
 def _default_to_swept(ctx: click.Context, _: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
     """Make the first value of a sweep the default of the option that it sweeps, which then need not be given."""
-    for name, _, values in (text.partition("=") for text in texts):
+    for name, _equals, values in (text.partition("=") for text in texts):
         known = ctx.default_map = ctx.default_map or {}
         known.setdefault(name.strip().replace("-", "_"), values.partition(",")[0].partition("..")[0].strip())
     return texts

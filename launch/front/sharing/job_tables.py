@@ -22,8 +22,8 @@ from launch.front import inputs
 from launch.front.steps.replays import named_trace
 from launch.front.steps.timed_steps import TraceTiming, usual_device
 
-SETTINGS = ("steps", "time", "placement", "shift", "share")
-_COMMON = ("name", "npus", "start", "weight", "algorithm")
+SETTINGS = ("steps", "time", "placement", "shift", "share", "routes")
+_COMMON = ("name", "npus", "planes", "start", "weight", "priority", "algorithm")
 # The key that says what a job does, with the other keys of such a job: those that it needs, and those that it may have.
 _KINDS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "model": (("plan", "global_batch", "seq"), ("device", "stack")),
@@ -87,7 +87,8 @@ def _job(row: Mapping[str, Any], number: int, where: str) -> Job:
         work = _WORKS[kind](row)
         _check_algorithms(work.words)
         start = parse_time(_plain(row, "start", str | int | float, "0s"), "start")
-        return Job(name, work, _npus(row.get("npus", ())), start, _whole(row, "weight", 1))
+        npus, planes = (_numbers(row.get(key, ()), key) for key in ("npus", "planes"))
+        return Job(name, work, npus, start, _whole(row, "weight", 1), _whole(row, "priority", 0, least=0), planes)
 
 
 def _kind_of(row: Mapping[str, Any], place: str) -> str:
@@ -161,8 +162,8 @@ def _check_algorithms(words: Sequence[str]) -> None:
     Choice.parse(tuple(word for word in words if word not in known and word.partition("=")[2] not in known))
 
 
-def _npus(given: object) -> tuple[int, ...]:
-    """Return the NPUs that a text such as `0-7,16` or a list of numbers and such texts names.
+def _numbers(given: object, key: str) -> tuple[int, ...]:
+    """Return the NPUs or planes that a text such as `0-7,16` or a list of numbers and such texts names.
 
     Raises:
         InputError: It is something else.
@@ -172,9 +173,9 @@ def _npus(given: object) -> tuple[int, ...]:
     for word in given.split(",") if isinstance(given, str) else given if isinstance(given, Sequence) else (given,):
         low, dash, high = str(word).strip().partition("-")
         if isinstance(word, bool) or not low.isdecimal() or (dash and not high.isdecimal()) or int(high or low) < int(low):
-            raise must_be("", "npus", what, word)
+            raise must_be("", key, what, word)
         if int(high or low) >= MOST_RANKS:
-            raise must_be("", "npus", f"below {MOST_RANKS}", word)
+            raise must_be("", key, f"below {MOST_RANKS}", word)
         found += range(int(low), int(high or low) + 1)
     return tuple(found)
 
@@ -191,15 +192,15 @@ def _plain(row: Mapping[str, Any], key: str, kind: Any, usual: Any = None, what:
     return value
 
 
-def _whole(row: Mapping[str, Any], key: str, usual: int | None = None) -> int:
-    """Return the whole number of a key.
+def _whole(row: Mapping[str, Any], key: str, usual: int | None = None, least: int = 1) -> int:
+    """Return the whole number of a key, from `least` on.
 
     Raises:
         InputError: It is something else.
     """
     value = row.get(key, usual)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise must_be("", key, "a whole number of 1 or more", value)
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise must_be("", key, f"a whole number of {least} or more", value)
     return value
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from emu.errors import must_be
 from emu.fabric.packet_fabric import engine_choice
-from emu.study.jobs.jobs_request import INTENSITY, JobsRequest, JobsSetting
+from emu.study.jobs.jobs_request import JobsRequest, JobsSetting
 from emu.study.jobs.jobs_row import JobsRow
 from emu.study.jobs.setting_run import RunSideBySide, run_in_setting
 from emu.study.jobs.side_by_side import place_side_by_side
@@ -64,6 +64,7 @@ def jobs(
     placement: Words = (),
     shift: Words = (),
     share: Words = (),
+    routes: Words = (),
     steps: int | None = None,
     fabric: str = "fluid",
     network: str = "",
@@ -77,8 +78,11 @@ def jobs(
             as `spread:unit=2`; or several. Empty: that of the file, or packed.
         shift: Later starts of jobs: `none`, or `circle`, by which jobs that share links send in turn; or several. Empty: that
             of the file, or none.
-        share: How jobs share a full link: by their `weights`, evenly (`fair`), or by weights that follow from their `intensity`
-            (computation for each second of the busiest link); or several. Empty: that of the file, or weights.
+        share: How jobs share links: by their `weights`, evenly (`fair`), by weights that follow from their `intensity`
+            (computation for each second of the busiest link), by strict `priority`; or apart, by `slices` of links, by
+            `lanes` of packets, by `planes`; or several. Empty: that of the file, or weights.
+        routes: The paths of messages: the topology's `own`, or the `least-loaded` ones, for one job after another; or several.
+            Empty: that of the file, or own.
         steps: The steady steps that each job is to have; None: those of the file, or 20.
         fabric: The engine of the times: `fluid`, or packets, such as `packets:cell=8KiB`; the settings are cell, seed, events.
         network: The network of packets, such as `roce:route=in-turn`: roce, ultra-ethernet, infiniband, nvlink, ub or tcp, with
@@ -95,13 +99,12 @@ def jobs(
         raise must_be("jobs", "steps", "a whole number of 1 or more", wanted)
     request = JobsRequest(found, wanted, settings.get("time", "auto"), engine.packets)
     request.check()
-    usual = (("placement", placement, "packed"), ("shift", shift, "none"), ("share", share, "weights"))
-    words = (_words(name, several(given) or several(settings.get(name)) or (word,)) for name, given, word in usual)
+    usual = {"placement": (placement, "packed"), "shift": (shift, "none")}
+    usual |= {"share": (share, "weights"), "routes": (routes, "own")}
+    words = (_words(name, several(given) or several(settings.get(name)) or (word,)) for name, (given, word) in usual.items())
     asked = [JobsSetting(*each) for each in product(*words)]
     for each in asked:
-        each.check()
-        if engine.packets is not None and each.share == INTENSITY:
-            raise must_be("jobs", "--share", "weights or fair where --fabric is packets", each.share, "packets have no weights")
+        each.check(engine.packets)
     machines = topologies_of(topology)
     engine.check_on(machines)
     count = len(machines) * len(asked)
@@ -123,15 +126,16 @@ def _words(name: str, given: tuple[Any, ...]) -> tuple[str, ...]:
 
 
 def _runs(request: JobsRequest, machines: list[Topology], asked: list[JobsSetting]) -> Iterator[RunSideBySide]:
-    """Yield the jobs side by side on each machine in each setting; jobs are placed once for all shifts."""
+    """Yield the jobs side by side on each machine in each setting; settings with the same places are placed once."""
     for machine in machines:
-        for name in dict.fromkeys(each.placement for each in asked):
-            beside = place_side_by_side(request, machine, name)
-            yield from (run_in_setting(beside, each) for each in asked if each.placement == name)
+        for places in dict.fromkeys(each.places for each in asked):
+            same = [each for each in asked if each.places == places]
+            beside = place_side_by_side(request, machine, same[0])
+            yield from (run_in_setting(beside, each) for each in same)
 
 
 def _line(made: RunSideBySide) -> str:
     """Return what is known of a setting as a line of progress."""
     row = made.row
-    setting = f"placement {row.placement}, shift {row.shift}, share {row.share}"
+    setting = f"placement {row.placement}, shift {row.shift}, share {row.share}, routes {row.routes}"
     return f"{row.topology}, {setting}: steps take {row.slow_down:.3f} times as long"

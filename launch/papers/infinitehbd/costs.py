@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from emu.study.cost import Cost, cost
+from emu.study.cost.network_cost import Cost, cost
 from emu.topology.catalogue import build_topology
 from launch.data.presets import find_book
 from launch.papers.infinitehbd.waste import BEST, FEWER, SYSTEMS, at_rate

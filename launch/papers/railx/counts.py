@@ -12,7 +12,7 @@ from itertools import combinations, pairwise, permutations
 import numpy as np
 
 from emu.equivalence import components
-from emu.study.cost import Cost, cost
+from emu.study.cost.network_cost import Cost, cost
 from emu.topology.catalogue import build_topology
 from emu.topology.facts.facts import bisection, cut
 from emu.topology.paths.path_check import cycle

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from emu.arrays import I64, Bool
-from emu.study.cost import PriceBook, cost
+from emu.study.cost.network_cost import cost
+from emu.study.cost.price_book import PriceBook
 from emu.topology.topology import Topology
 from launch.data.presets import DEFAULT, find_book
 from launch.papers.networks import build_once, npus, parts

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
-from emu.study.queue.queue_spread import SURE, QueueSpread, SeedMean
+from emu.study.queue.queue_row import SURE, QueueSpread, SeedMean
 from launch.show.canvas import check_own_page, dress, hue, new_page
 
 _WIDE_IN, _ROW_IN, _FRAME_IN = 11.0, 0.34, 1.6

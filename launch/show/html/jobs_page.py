@@ -42,7 +42,7 @@ def _sections(runs: Sequence[RunSideBySide]) -> Iterator[Section]:
     if len(rows) > 1:
         compared = (
             picture_block(jobs_figure(runs), "The slow-down of each job in each setting."),
-            table_block(setting_columns(), rows),
+            table_block(setting_columns(rows), rows),
         )
         yield Section("Settings compared", compared, "Click on the head of a column to sort by it.")
     for run in runs:
@@ -54,6 +54,6 @@ def _blocks(run: RunSideBySide) -> Iterator[Block]:
     """Yield the blocks of one setting: its lanes, its jobs, and who slows whom over which links."""
     row = run.row
     yield picture_block(jobs_figure([run]), _LANES)
-    yield table_block(job_columns(row.jobs), row.jobs)
+    yield table_block(job_columns(row), row.jobs)
     lines = [*fact_lines(jobs_facts(row)), "", pair_table(row), "", *link_lines(row)]
     yield Block(template="verbatim.html", text="\n".join(lines))

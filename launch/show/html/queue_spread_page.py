@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from emu.study.queue.queue_spread import QueueSpread
+from emu.study.queue.queue_row import QueueSpread
 from launch.show.blocks import Page, Section, sentences, table_block
 from launch.show.chart.queue_spread_chart import queue_spread_figure
 from launch.show.html.page import picture_block

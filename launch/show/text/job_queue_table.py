@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from emu.study.queue.npu_time import REASONS, WORK
+from emu.study.queue.gang_machine import REASONS, WORK
 from emu.study.queue.queue_row import QueueRow, WaitOfSize
 from launch.show.text.table import Column, assumption_lines, column_table, figures
 
@@ -40,6 +40,7 @@ COLUMNS: Sequence[Column[QueueRow]] = (
     figures("NPUs", lambda row: row.npus),
     Column("policy", lambda row: row.policy),
     figures("ended", lambda row: row.ended, unit="jobs"),
+    figures("running", lambda row: row.running, unit="jobs"),
     figures("waiting", lambda row: row.waiting, unit="jobs"),
     figures("refused", lambda row: row.refused, unit="jobs"),
     _percent("used", "utilisation"),

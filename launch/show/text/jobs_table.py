@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from emu.study.jobs.jobs_request import OWN, PRIORITY
 from emu.study.jobs.jobs_row import JobBeside, JobsRow
 from emu.study.jobs.setting_run import SLOWED
 from emu.units import format_time
@@ -19,7 +20,7 @@ def jobs_report(rows: Sequence[JobsRow]) -> str:
     sections = [_in_setting(best)]
     if len(rows) > 1:
         sections.insert(
-            0, [column_table(setting_columns(), rows), "", f"shortest steps in the mean: {setting_name(best, rows)}"]
+            0, [column_table(setting_columns(rows), rows), "", f"shortest steps in the mean: {setting_name(best, rows)}"]
         )
     sections.append(merged_assumption_lines([(row.topology, row.assumptions) for row in rows]))
     return "\n\n".join("\n".join(lines) for lines in sections)
@@ -35,16 +36,19 @@ def setting_name(row: JobsRow, rows: Sequence[JobsRow]) -> str:
     where = f"{row.topology}, " if len({each.topology for each in rows}) > 1 else ""
     shift = f", shift {row.shift}" if len({each.shift for each in rows}) > 1 else ""
     share = f", share {row.share}" if len({each.share for each in rows}) > 1 else ""
-    return f"{where}{row.placement}{shift}{share}"
+    routes = f", routes {row.routes}" if len({each.routes for each in rows}) > 1 else ""
+    return f"{where}{row.placement}{shift}{share}{routes}"
 
 
-def setting_columns() -> list[Column[JobsRow]]:
-    """Return the columns of the table of settings."""
+def setting_columns(rows: Sequence[JobsRow]) -> list[Column[JobsRow]]:
+    """Return the columns of the table of settings; routes have one if some are chosen."""
+    routes: Column[JobsRow] = Column("routes", lambda row: row.routes)
     return [
         Column("topology", lambda row: row.topology),
         Column("placement", lambda row: row.placement),
         Column("shift", lambda row: row.shift),
         Column("share", lambda row: row.share),
+        *([routes] if any(row.routes != OWN for row in rows) else []),
         figures("slow-down", lambda row: row.slow_down, _times),
         figures("worst job", lambda row: row.worst, _times),
         figures("mean step", _mean_step_s, format_time),
@@ -60,14 +64,16 @@ def _mean_step_s(row: JobsRow) -> float:
     return sum(job.step_s for job in row.jobs) / len(row.jobs)
 
 
-def job_columns(jobs: Sequence[JobBeside]) -> list[Column[JobBeside]]:
-    """Return the columns of the table of jobs."""
+def job_columns(row: JobsRow) -> list[Column[JobBeside]]:
+    """Return the columns of the table of jobs: those for which there is something to tell."""
+    jobs, rank, planes = row.jobs, figures("priority", _priority), Column("planes", _planes)
     columns: list[Column[JobBeside]] = [
         Column("job", lambda job: job.name),
         Column("work", lambda job: job.work),
         figures("ranks", lambda job: job.ranks),
         Column("NPUs", lambda job: _short(job.npus)),
-        figures("weight", lambda job: job.weight),
+        rank if row.share == PRIORITY else figures("weight", lambda job: job.weight),
+        *([planes] if any(job.planes for job in jobs) else []),
         figures("begins", lambda job: job.begin_s, format_time),
         figures("step alone", lambda job: job.alone_s, format_time),
         figures("beside", lambda job: job.step_s, format_time),
@@ -76,8 +82,20 @@ def job_columns(jobs: Sequence[JobBeside]) -> list[Column[JobBeside]]:
         Column("waits for", lambda job: job.waits_for or "-"),
     ]
     if any(job.between_s for job in jobs):
-        columns.insert(9, Column("with every message", lambda job: " to ".join(map(format_time, job.between_s or ()))))
+        columns.insert(
+            len(columns) - 2, Column("with every message", lambda job: " to ".join(map(format_time, job.between_s or ())))
+        )
     return columns
+
+
+def _priority(job: JobBeside) -> int:
+    """Return the priority of a job."""
+    return job.priority
+
+
+def _planes(job: JobBeside) -> str:
+    """Return the planes of a job as text."""
+    return job.planes or "all"
 
 
 def pair_table(row: JobsRow) -> str:
@@ -119,7 +137,8 @@ def jobs_facts(row: JobsRow) -> list[Fact]:
 def jobs_title(row: JobsRow) -> str:
     """Return what runs where, in words."""
     many = f"{len(row.jobs)} jobs" if len(row.jobs) > 1 else "1 job"
-    setting = f"placement {row.placement}, shift {row.shift}, share {row.share}"
+    routes = f", routes {row.routes}" if row.routes != OWN else ""
+    setting = f"placement {row.placement}, shift {row.shift}, share {row.share}{routes}"
     return f"{many} on {row.topology}, {setting}, timed by {row.engine} ({row.tasks:,} tasks)"
 
 
@@ -131,7 +150,7 @@ def _in_setting(row: JobsRow) -> list[str]:
     return [
         jobs_title(row),
         "",
-        column_table(job_columns(row.jobs), row.jobs),
+        column_table(job_columns(row), row.jobs),
         "",
         *fact_lines(jobs_facts(row)),
         *pairs,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from emu.study.cost import Cost, OwnershipCost
+from emu.study.cost.network_cost import Cost, OwnershipCost
 from emu.study.faults.waste import CheckpointLoss, Waste
 from emu.study.live.faulty_job import FaultyJob, LiveStep, Recovery
 from emu.units import format_time

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from emu.study.queue.npu_time import REASONS, WORK
-from emu.study.queue.queue_spread import SURE, QueueSpread, SeedMean
+from emu.study.queue.gang_machine import REASONS, WORK
+from emu.study.queue.queue_row import SURE, QueueSpread, SeedMean
 from launch.show.text.job_queue_table import MEANING
 from launch.show.text.table import Column, assumption_lines, column_table
 
@@ -41,6 +41,7 @@ SPREADS: Sequence[Column[QueueSpread]] = (
     Column("policy", lambda row: row.policy),
     Column("seeds", lambda row: str(row.seeds)),
     _between("ended", lambda row: row.ended, ".1f", "jobs"),
+    _between("running", lambda row: row.running, ".1f", "jobs"),
     _between("used", lambda row: row.utilisation, ".2f", "%", 100),
     _between("goodput", lambda row: row.goodput, ".2f", "%", 100),
     _between("fragments", lambda row: row.fragmentation, ".2f", "%", 100),

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from emu.errors import InputError
-from emu.study.cost import cost
+from emu.study.cost.network_cost import cost
 from emu.topology.catalogue import TOPOLOGIES, build_topology
 from launch.data import presets
 from launch.data.presets import DEFAULT, find_book

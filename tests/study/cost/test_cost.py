@@ -3,7 +3,8 @@
 import pytest
 
 from emu.errors import InputError
-from emu.study.cost import cost, read_book
+from emu.study.cost.network_cost import cost
+from emu.study.cost.price_book import read_book
 from emu.topology.catalogue import build_topology
 from launch.data.presets import find_book
 
@@ -116,6 +117,58 @@ def test_a_lane_s_price_counts_as_often_as_a_link_has_lanes(tmp_path):
     section = book.of(build_topology("ub-mesh:rack"))
     assert section.price("link x4.5") is None
     assert section.is_free("link x4.5")
+
+
+BY_RATE = """
+[any]
+free = ["NPU", "cable"]
+[any.parts]
+"switch" = { dollars = [100, 300], watts = 10, at = "50GB/s", tier = "NPU to row *" }
+"optical transceiver" = { dollars = 5 }
+"link x*" = { dollars = 2, at = "10GB/s" }
+"""
+
+
+@pytest.mark.parametrize(("row_GBps", "times"), [(25, 0.5), (50, 1), (200, 4)])
+def test_a_price_at_a_bandwidth_is_in_proportion_to_that_of_the_tier(tmp_path, row_GBps, times):
+    """Six switches of 2x4, and four transceivers of each of eight NPUs, which have one price."""
+    book = read_book(write(tmp_path, BY_RATE), "mine.toml")
+    found = cost(build_topology(f"rail-only:dims=2x4,column=50GB/s,row={row_GBps}GB/s"), book)
+    assert (found.dollars, found.high.dollars) == (600 * times + 160, 1800 * times + 160)
+    assert found.watts == 60 * times
+
+
+def test_a_price_at_a_bandwidth_is_that_of_a_whole_link_and_not_of_each_lane(tmp_path):
+    """A board of eight has 28 links of four lanes of 7 GB/s: 28 GB/s are 2.8 times what the price is of."""
+    book = read_book(write(tmp_path, BY_RATE), "mine.toml")
+    topology = build_topology("ub-mesh:board:lane_rate=7GB/s")
+    (link,) = [part for part in topology.bill if part.startswith("link x")]
+    rate_Bps = float(topology.links.bandwidth_Bps[0])
+    assert cost(topology, book).dollars == pytest.approx(topology.bill[link] * 2 * rate_Bps / 10e9)
+
+
+@pytest.mark.parametrize(
+    ("price", "where", "said"),
+    [
+        (
+            "at = '50GB/s'",
+            "rail-only:dims=2x4,row=25GB/s",
+            "prices: links of rail-only:.* must be of one bandwidth where a price",
+        ),
+        ("at = '50GB/s', tier = 'spine'", "rail-only:dims=2x4", r"must be one of its own \(NPU to row switch, NPU to column"),
+        (
+            "tier = 'spine'",
+            "rail-only:dims=2x4",
+            r"mine.toml, \[any\], 'switch': at must be given beside tier, such as '50GB/s'",
+        ),
+        ("at = 50", "rail-only:dims=2x4", r"mine.toml, \[any\], 'switch': at must be text in quotes, got 50"),
+        ("at = '50'", "rail-only:dims=2x4", r"mine.toml, \[any\], 'switch': at must be a rate above 0"),
+    ],
+)
+def test_a_bandwidth_of_a_price_that_cannot_be_is_refused(tmp_path, price, where, said):
+    text = f"[any]\nfree = ['*']\n[any.parts]\nswitch = {{ dollars = 1, {price} }}\n"
+    with pytest.raises(InputError, match=said):
+        cost(build_topology(where), read_book(write(tmp_path, text), "mine.toml"))
 
 
 def test_a_variant_s_own_section_goes_before_that_of_its_system_and_a_reason_before_the_price_of_any(tmp_path):

@@ -3,7 +3,8 @@
 import pytest
 
 from emu.errors import InputError
-from emu.study.cost import OwnershipTerms, Price, cost, ownership_cost, read_book
+from emu.study.cost.network_cost import OwnershipTerms, cost, ownership_cost
+from emu.study.cost.price_book import Price, read_book
 from emu.topology.catalogue import build_topology
 
 BOOK = """

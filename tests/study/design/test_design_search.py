@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from emu.errors import InputError
-from emu.study.cost import Price
+from emu.study.cost.price_book import Price
 from emu.study.design.design import _all_that_count
 from emu.study.design.design_search import DesignSearch
 from emu.study.design.link_rates import LinkRates

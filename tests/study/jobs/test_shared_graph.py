@@ -9,7 +9,7 @@ from emu.fabric.build import Builder
 from emu.fabric.graph import Graph
 from emu.fabric.run import run_graph
 from emu.study.jobs.step_graphs.placed_job import StepTasks
-from emu.study.jobs.step_graphs.shared_graph import RepeatedJob, shared_graph
+from emu.study.jobs.step_graphs.shared_graph import LinkShare, RepeatedJob, shared_graph
 from emu.trace.report.spans import Spans, common
 
 
@@ -35,7 +35,7 @@ def test_the_next_step_waits_until_every_message_has_arrived():
 def test_messages_share_a_link_by_their_weights():
     """A message of weight 2 gets two thirds of 1 GB/s; the other has all once it has left."""
     tasks = StepTasks(message_and_more(3_000, 0), None)
-    shared = shared_graph([RepeatedJob(tasks, 1, 0, 2), RepeatedJob(tasks, 1, 0, 1)])
+    shared = shared_graph([RepeatedJob(tasks, 1, 0, LinkShare(2)), RepeatedJob(tasks, 1, 0, LinkShare(1))])
     ends = [of.end_fs.tolist() for of in shared.steps(run_graph(shared.graph))]
     assert ends == [[4_500 * 10**6], [6_000 * 10**6]]
 

@@ -35,7 +35,7 @@ def loop(name: str, npus: tuple[int, ...] = (), pause_ms: float = 2, size: int =
 def run(jobs: list[Job], where: str = LINE, steps: int = 4, setting: JobsSetting = PACKED, **more) -> RunSideBySide:
     request = JobsRequest(tuple(jobs), steps, **more)
     request.check()
-    return run_in_setting(place_side_by_side(request, build_topology(where), setting.placement), setting)
+    return run_in_setting(place_side_by_side(request, build_topology(where), setting), setting)
 
 
 def training(plan: str, batch: int, model: str = "llama-tiny", seq: int = 64) -> TrainingWork:
@@ -181,7 +181,8 @@ def at_random(time: str, most_messages: int, **more: int) -> SideBySide:
     plans = [("tp=4,sp,dp=2,microbatch=1", 4), ("tp=2,sp,dp=4,microbatch=1", 8)] * 2
     jobs = [Job(name, training(*plan, seq=512), **more) for name, plan in zip("abcd", plans, strict=True)]
     where = build_topology("servers:nodes=8,gpus=4,taper=16")
-    return replace(place_side_by_side(JobsRequest(tuple(jobs), 3, time), where, "random"), most_messages=most_messages)
+    made = place_side_by_side(JobsRequest(tuple(jobs), 3, time), where, JobsSetting("random"))
+    return replace(made, most_messages=most_messages)
 
 
 def test_bodies_for_requests_that_meet_are_told_with_a_range_that_holds_the_steps_of_every_message():
@@ -204,7 +205,7 @@ def test_composed_steps_of_too_many_messages_in_all_steps_are_bodies_too():
         Job("long", loop_work("all_reduce", 4_000_000, 4, RING, 10_000 * MS), BETWEEN[0]),
         loop("short", BETWEEN[1], 0, 4000),
     ]
-    made = place_side_by_side(JobsRequest(tuple(jobs), 3, "composed"), build_topology(LINE), "packed")
+    made = place_side_by_side(JobsRequest(tuple(jobs), 3, "composed"), build_topology(LINE), PACKED)
     assert made.is_coarse
 
 

@@ -6,9 +6,9 @@ from emu.study.faults.source import FaultLog
 from emu.study.faults.waste import machine_of
 from emu.study.queue.gang_machine import GangMachine
 from emu.study.queue.queue_policy import POLICIES
-from emu.study.queue.queued_job import DAY_US, US_PER_S, QueuedJob, RunCosts
 from emu.study.queue.scheduler import SchedulerRules
 from emu.study.queue.simulation import simulate
+from emu.study.queue.workload.queued_job import DAY_US, US_PER_S, QueuedJob, RunCosts
 from emu.topology.catalogue import build_topology
 
 FREE = RunCosts(0, 0, 0)

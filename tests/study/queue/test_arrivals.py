@@ -3,8 +3,8 @@
 import pytest
 
 from emu.errors import InputError
-from emu.study.queue.arrivals import read_arrivals
-from emu.study.queue.queued_job import JobModel
+from emu.study.queue.workload.arrivals import read_arrivals
+from emu.study.queue.workload.queued_job import JobModel
 
 HEAD = "submit,npus,seconds,priority\n"
 TRAINED = "submit,npus,model,plan,global_batch,seq,steps\n"

@@ -1,6 +1,10 @@
 """Queues worked out by hand: who starts when under each policy, what faults cost, and where all NPU time goes."""
 
-from emu.study.queue.queued_job import RunCosts
+from dataclasses import replace
+
+import pytest
+
+from emu.study.queue.workload.queued_job import JobModel, RunCosts
 from tests.study.queue.queues import SWITCH, ends, jobs_of, log_of, run, seconds, starts
 
 FOUR = SWITCH.format(4)
@@ -153,3 +157,12 @@ def test_a_group_stays_within_a_copy_and_a_job_can_lie_on_several():
     assert starts(history) == [0, 0]
     history = run(SWITCH.format(6), jobs_of([(0, 4, 10), (0, 8, 10)]), 100, npus=12, group=4)
     assert starts(history) == [0, 10]
+
+
+@pytest.mark.parametrize("policy", ["fifo", "backfill", "shortest", "defragment"])
+def test_ranks_of_a_model_stay_on_one_copy(policy):
+    """Four NPUs of each copy of six are held for 10 s: a job of seconds lies on the rest of both, a model waits for one."""
+    *held, last = jobs_of([(0, 4, 10), (0, 4, 10), (2, 4, 5)])
+    for model, start in ((None, 2), (JobModel("llama-tiny", "dp=4", 4, 16, 1), 10)):
+        history = run(SWITCH.format(6), [*held, replace(last, trained=model)], 100, npus=12, group=2, policy=policy)
+        assert starts(history) == [0, 0, start]

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from emu.study.faults.waste import machine_of
-from emu.study.queue import job_speed
 from emu.study.queue.gang_machine import GangMachine
-from emu.study.queue.job_speed import JobSpeeds
-from emu.study.queue.queued_job import JobModel, QueuedJob
+from emu.study.queue.workload import job_speed
+from emu.study.queue.workload.job_speed import JobSpeeds
+from emu.study.queue.workload.queued_job import JobModel, QueuedJob
 from emu.topology.catalogue import build_topology
 from launch.data.devices import find_device
 

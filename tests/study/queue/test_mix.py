@@ -6,7 +6,7 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from emu.errors import InputError
-from emu.study.queue.job_mix import MixFigures, job_mix
+from emu.study.queue.workload.job_mix import MixFigures, job_mix
 from launch.data.job_mixes import MIXES, find_mix
 
 

@@ -7,10 +7,9 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from emu.study.queue.job_record import ENDED, REFUSED, RUNNING, WAITING
 from emu.study.queue.queue_policy import POLICIES
-from emu.study.queue.queued_job import RunCosts
 from emu.study.queue.scheduler import Scheduler
+from emu.study.queue.workload.queued_job import ENDED, REFUSED, RUNNING, WAITING, RunCosts
 from tests.study.queue.queues import SWITCH, jobs_of, log_of, run, seconds
 
 # A machine, its NPUs, and whether backups stand in for NPUs that fail.

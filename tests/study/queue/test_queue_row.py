@@ -3,13 +3,16 @@
 import pytest
 
 from emu.study.queue.queue_row import QueuedOn, queue_row
+from emu.study.queue.workload.queued_job import DAY_US
 from tests.study.queue.queues import SWITCH, jobs_of, run
 
 HALVES = jobs_of([(0, 4, 2000), (0, 4, 1), (0, 4, 2000), (0, 4, 1)])  # half of each of two servers stays free after a second
 
 
 def row_of(history, group=8):
-    return queue_row(QueuedOn("a machine", 1, "fifo", group), history)
+    days = history.until_us / DAY_US
+    on = QueuedOn(topology="a machine", copies=1, npus=history.npus, policy="fifo", group=group, days=days)
+    return queue_row(on, history)
 
 
 @pytest.mark.parametrize(("group", "largest", "fragments"), [(8, 0, 1.0), (4, 8, 0.0), (3, 6, 0.25)])

@@ -12,7 +12,7 @@ from emu.study.faults.waste import machine_of
 from emu.study.job_pool import LocalPool
 from emu.study.queue.cluster_queue import QueueCase, QueueRequest, QueueWork, queues
 from emu.study.queue.queue_policy import POLICIES
-from emu.study.queue.queue_spread import queue_spread, seed_mean
+from emu.study.queue.queue_row import queue_spread, seed_mean
 from emu.topology.catalogue import build_topology
 from launch.data.devices import find_device
 from launch.data.job_mixes import find_mix

@@ -64,6 +64,7 @@ def _rules(graph: Graph, network: PacketNetwork, n_lanes: int, round_trip_bytes:
     return Rules(
         **_loss_rules(network),
         n_lanes=n_lanes,
+        is_strict=int(network.lane_order == "strict"),
         payload=network.unit_bytes,
         wire=network.wire_bytes(network.unit_bytes),
         packet_payload=network.payload_bytes,

@@ -164,6 +164,7 @@ class Rules(NamedTuple):
     """
 
     n_lanes: int
+    is_strict: int  # whether each lane of a port goes before all later ones; else they take turns
     payload: int  # bytes of a packet, or of a cell that stands for several
     wire: int  # bytes of it with headers
     packet_payload: int  # bytes of a real packet

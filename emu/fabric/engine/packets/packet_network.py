@@ -18,6 +18,7 @@ Forwarding = Literal["store", "cut-through"]
 Acks = Literal["none", "in-order", "any"]
 Recovery = Literal["selective", "go-back-n"]
 HostQueue = Literal["turns", "fifo"]
+LaneOrder = Literal["turns", "strict"]
 MOST_BYTES, MOST_LANES, MOST_ENTROPIES = 2**31 - 1, 64, 2**16  # of a packet or cell; of a link; of a message
 _MARKS = ("mark_from_bytes", "mark_to_bytes", "mark_from_round_trips", "mark_to_round_trips")
 Congestion = Literal["none", "nscc", "dctcp", "window", "dcqcn", "cubic"]
@@ -43,6 +44,7 @@ class PacketNetwork:
     credit_bytes: int = 0  # room behind a link, for each lane
     credit_link_Bps: float = 0.0  # of the link that this room is for: a faster one is a bundle with more; 0: of any link
     lanes: int = 1  # priority classes or virtual lanes of a link
+    lane_order: LaneOrder = "turns"  # whether lanes of a port take turns, or each goes before all later ones
     route: Route = "hash"  # hash: the path of the graph; else among the shortest: by message (least-loaded), or by packet
     adaptive_steps_bytes: tuple[int, int, int] = (0, 0, 0)  # queues of equal class are equally good
     entropies: int = 256  # values that a sender writes into its packets by turns, and that switches hash; a power of 2
@@ -82,7 +84,7 @@ class PacketNetwork:
 def _check_words(network: PacketNetwork) -> None:
     """Check that each setting that is a word has one of its known values."""
     hints = get_type_hints(PacketNetwork)
-    for name in ("lossless", "route", "forwarding", "acks", "congestion", "recovery", "host_queue"):
+    for name in ("lossless", "route", "forwarding", "acks", "congestion", "recovery", "host_queue", "lane_order"):
         known = get_args(hints[name])
         if getattr(network, name) not in known:
             raise must_be("network", name, f"one of {', '.join(known)}", getattr(network, name))

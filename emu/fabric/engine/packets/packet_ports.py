@@ -190,12 +190,13 @@ def transmit(e: PacketEngine, q: int, p: int, now: int) -> None:
 
 @compiled
 def send(e: PacketEngine, link: int, now: int) -> None:
-    """Let the port of a link send the next packet, if it is idle and has one; its lanes take turns."""
+    """Let the port of a link send the next packet, if it is idle and has one; its lanes take turns, or the first goes first."""
     port, n = e.ports[link], e.rules.n_lanes
     if port.is_busy:
         return
+    first = 0 if e.rules.is_strict else port.lane + 1
     for i in range(n):
-        lane = port.lane + 1 + i
+        lane = first + i
         lane -= n if lane >= n else 0
         p = take(e, link * n + lane, now)
         if p >= 0:

@@ -36,13 +36,12 @@ from emu.fabric.engine.packets.packet_loop import DONE, FULL, advance_packets, e
 from emu.fabric.engine.packets.packet_network import PacketNetwork
 from emu.fabric.engine.packets.packet_tasks import begin_tasks
 from emu.fabric.engine.packets.stall import describe_losses, describe_stall
-from emu.fabric.engine.packets.ways import Ways, routed_ways, shortest_ways
+from emu.fabric.engine.packets.ways import MOST_QUEUES, Ways, routed_ways, shortest_ways
 from emu.fabric.graph import Graph, TaskError, Timeline
 from emu.topology.topology import Topology
 from emu.units import MAX_TICKS, format_time, seconds
 
 MOST_PACKETS = 2**31 - 1  # of a message
-MOST_QUEUES = 2**30
 SILENCE_S = 5.0  # after which a run says how far it is
 _TOLD_FROM = 0.2  # share of the events that are forecast, from which on the time that is left is told
 _EVENTS_PER_S = 5e6

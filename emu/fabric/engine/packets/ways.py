@@ -14,11 +14,13 @@ import numpy as np
 
 from emu.arrays import I16, I32, I64, Bool, column
 from emu.compiled.function import I32_OUT
-from emu.errors import InputError
+from emu.errors import InputError, must_be
+from emu.fabric.engine.packets.packet_network import MOST_LANES
 from emu.fabric.graph import Graph
 from emu.topology.topology import Links, Routes, Topology
 
 NO_STATE = -1
+MOST_QUEUES = 2**30
 
 
 class Ways(NamedTuple):
@@ -101,6 +103,30 @@ def routed_ways(graph: Graph, topology: Topology, n_lanes: int, key: I64, *, has
     named = [routes.virtual for routes in (there, back) if routes is not None and routes.virtual is not None]
     most = max(n_lanes, *(int(lanes.max(initial=0)) + 1 for lanes in named))
     return path_ways(graph, topology.links, most, back, there.virtual)
+
+
+def in_lanes(ways: Ways, lane_set: I64, n_sets: int) -> Ways:
+    """Return paths on which each message and its acknowledgements keep to one set of the lanes of each port.
+
+    Args:
+        ways: Paths where each message has one path.
+        lane_set: [V] the number of the set of each message; set 0 has the first lanes of a port.
+        n_sets: The number of sets, each with as many lanes as `ways` has.
+
+    Raises:
+        InputError: A port would have more lanes than it can have.
+    """
+    n_lanes = ways.n_lanes * n_sets
+    if n_lanes > MOST_LANES:
+        raise must_be("packets", "lanes of a port", f"at most {MOST_LANES}", n_lanes, "take fewer jobs or priorities")
+    first, of = np.concatenate((ways.first_state, ways.back_state)), np.tile(lane_set, 2)
+    order = np.argsort(first, kind="stable")[int((first < 0).sum()) :]
+    begins = np.searchsorted(first[order], np.arange(len(ways.step)), "right") - 1
+    link, lane = np.divmod(ways.step.astype(np.int64) >> 1, ways.n_lanes)
+    queue = link * n_lanes + of[order][begins] * ways.n_lanes + lane
+    if int(queue.max(initial=0)) >= MOST_QUEUES:
+        raise must_be("packets", "links times lanes", f"at most {MOST_QUEUES}", int(queue.max()) + 1)
+    return ways._replace(n_lanes=n_lanes, step=column(2 * queue + (ways.step & 1), np.int32))
 
 
 def message_ends(graph: Graph, links: Links) -> tuple[I64, I64]:

@@ -79,9 +79,10 @@ class LinkUse:
     def _hops(self) -> tuple[I64, I64]:
         """The key of each hop over these links, ascending, and the task of each; a key counts links, then jobs."""
         graph = self.run.shared.graph
-        wanted = np.flatnonzero(np.isin(graph.hop_link, self.links))
+        link = graph.hop_link.astype(np.int64) % self.run.shared.n_links
+        wanted = np.flatnonzero(np.isin(link, self.links))
         task = graph.hop_task[wanted]
-        key = graph.hop_link[wanted].astype(np.int64) * len(self.run.steps) + graph.owner[task]
+        key = link[wanted] * len(self.run.steps) + graph.owner[task]
         order = np.argsort(key, kind="stable")
         return key[order], task[order]
 

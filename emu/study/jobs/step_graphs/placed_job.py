@@ -3,10 +3,8 @@
 The tasks are all messages of all ranks, or one body for each request where the step is composed. L links, V tasks, Q requests.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import inf
 from typing import NamedTuple
 
 import numpy as np
@@ -25,8 +23,6 @@ from emu.study.training.timed_step import by_roles, events_of, time_replay
 from emu.topology.topology import Topology
 from emu.trace.replay.packet_replay import route_keys
 from emu.trace.replay.replay import TraceLayout
-
-MOST_POWER = 6  # of 2, the largest weight by intensity
 
 
 class StepTasks(NamedTuple):
@@ -66,6 +62,12 @@ class PlacedJob:
         replayed = replace(self.step.whole, choice=self.step.choice, device=self.step.device).build_graph(None)
         return StepTasks(replayed.graph, route_keys(replayed))
 
+    def rerouted(self, topology: Topology) -> "PlacedJob":
+        """Return the job with the same algorithms on a topology of other routes; all messages must be few enough."""
+        assert self.step.whole is not None
+        whole = replace(self.step.whole, topology=topology)
+        return replace(self, step=replace(self.step, topology=topology, whole=whole))
+
     @cached_property
     def compute_s(self) -> float:
         """The seconds of a step for which a rank computes, in the mean of all ranks."""
@@ -86,22 +88,6 @@ def busy_links_s(graph: Graph) -> F64:
     """Return [L] the seconds for which the messages of a graph keep each link busy at its full rate."""
     carried = np.bincount(graph.hop_link, graph.size_bytes[graph.hop_task] * graph.hop_weight, graph.n_links)
     return np.asarray(carried / graph.capacity_Bps, np.float64)
-
-
-def intensity_weights(jobs: Sequence[PlacedJob], link_s: Sequence[F64]) -> list[int]:
-    """Return the weight of each job by its intensity: 64 for the most intense, 1 for the least, powers of 2 between.
-
-    The intensity of a job is the seconds of computation of all its ranks for each second for which its step keeps its busiest
-    link busy. Source: Cao et al., Crux (SIGCOMM 2024), definition 2, with seconds in place of FLOPs.
-
-    Args:
-        jobs: The jobs.
-        link_s: Of each job [L] the seconds for which one step keeps each link busy.
-    """
-    busiest_s = [float(own.max(initial=0.0)) for own in link_s]
-    found = [job.compute_s * len(job.npus) / s if s else inf for job, s in zip(jobs, busiest_s, strict=True)]
-    order = sorted(range(len(jobs)), key=lambda i: (-found[i], i))
-    return [2 ** round(MOST_POWER * (1 - order.index(i) / max(1, len(jobs) - 1))) for i in range(len(jobs))]
 
 
 def placed_on(topology: Topology, npus: I64) -> Topology:

@@ -13,6 +13,8 @@ import numpy as np
 from emu.arrays import F64, I64, Bool
 from emu.collective.schedule import MAX_ROWS
 from emu.errors import InputError
+from emu.fabric.engine.packets.packet_network import LaneOrder
+from emu.fabric.engine.packets.ways import in_lanes
 from emu.fabric.graph import Timeline
 from emu.fabric.packet_fabric import PacketFabric
 from emu.fabric.run import run_graph
@@ -42,7 +44,12 @@ class Fabric:
             return run_graph(shared.graph)
         assert shared.keys is not None
         ways = self.packets.ways(shared.graph, self.topology, shared.keys)
-        return self.packets.run(shared.graph, self.topology, ways).timeline
+        lanes = [share.lane for share in shared.shares]
+        if max(lanes) > 0:
+            ways = in_lanes(ways, np.append(lanes, 0)[shared.graph.owner], max(lanes) + 1)
+        order: LaneOrder = "strict" if any(share.is_strict for share in shared.shares) else "turns"
+        packets = replace(self.packets, network=replace(self.packets.network, lane_order=order))
+        return packets.run(shared.graph, self.topology, ways).timeline
 
 
 @dataclass(frozen=True, eq=False, slots=True)

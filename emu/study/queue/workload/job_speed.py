@@ -15,7 +15,7 @@ from emu.errors import InputError, at_place, must_be
 from emu.model.plan.plan_text import parse_plan
 from emu.study.choice.site import canonical_npus
 from emu.study.queue.gang_machine import GangMachine
-from emu.study.queue.queued_job import US_PER_S, JobModel, QueuedJob
+from emu.study.queue.workload.queued_job import US_PER_S, JobModel, QueuedJob
 from emu.study.training.estimate import EstimateRequest, estimate
 from emu.topology.placement import without
 from emu.trace.device.device import Device
@@ -41,7 +41,7 @@ class JobSpeeds:
         """Return a job with the time of its work on an empty machine; unchanged if its work is seconds.
 
         Raises:
-            InputError: The plan does not fit the job or the model, or the machine is several copies of a topology.
+            InputError: The plan does not fit the job or the model, or no copy of the topology has room for it.
         """
         if job.trained is None:
             return job
@@ -61,21 +61,20 @@ class JobSpeeds:
     def _best_fs(self, trained: JobModel, npus: int) -> int:
         """Return the ticks of a step on the places that a job gets on an empty machine."""
         if (trained, npus) not in self._best:
-            machine = self._machine.machine
-            if machine.copies > 1:
-                what = f"a topology of the whole machine, not {machine.copies} copies: nothing is said of what joins them"
-                raise must_be("", "a job with a model", what, machine.topology.name)
-            free = self._machine.whole
-            places = self._machine.place(npus, min(self._group, npus), free)
+            topology, free = self._machine.machine.topology, self._machine.whole
+            if npus > topology.n_npus:
+                what = f"at most {topology.n_npus} with a model, those of a copy of {topology.name}"
+                raise must_be("", "npus", what, npus, "nothing is said of what joins copies")
+            places = self._machine.place(npus, min(self._group, npus), free, in_one_copy=True)
             if not len(places):
-                raise must_be("", "npus", f"such that a job finds room on {machine.topology.name}", npus)
+                raise must_be("", "npus", f"such that a job finds room on {topology.name}", npus)
             self._best[trained, npus] = self._step_fs(trained, places[:npus])
         return self._best[trained, npus]
 
     def _step_fs(self, trained: JobModel, places: I64) -> int:
-        """Return the ticks of a step on some places."""
+        """Return the ticks of a step on some places, all of one copy of the topology."""
         topology = self._machine.machine.topology
-        places = canonical_npus(topology, places)
+        places = canonical_npus(topology, column(places % topology.n_npus, np.int64))
         key = trained, places.tobytes()
         if key not in self._steps_fs:
             plan = parse_plan(trained.plan, global_batch=trained.global_batch, seq=trained.seq)

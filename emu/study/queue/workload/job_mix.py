@@ -18,7 +18,7 @@ from scipy.special import ndtr
 
 from emu.arrays import F64, I64, column
 from emu.errors import must_be
-from emu.study.queue.queued_job import DAY_US, US_PER_S, QueuedJob
+from emu.study.queue.workload.queued_job import DAY_US, US_PER_S, QueuedJob
 from emu.topology.description.values import load_toml
 
 _FIRST_GUESS = (log(2.0), 0.3)  # logarithm of the spread of run times, and the power of sizes in their medians

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from emu.errors import InputError, at_place, must_be
 from emu.registry import unknown
-from emu.study.queue.queued_job import US_PER_S, JobModel, QueuedJob
+from emu.study.queue.workload.queued_job import US_PER_S, JobModel, QueuedJob
 from emu.topology.description.values import csv_rows
 from emu.units import is_whole
 

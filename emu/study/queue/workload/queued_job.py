@@ -1,4 +1,4 @@
-"""A job of a queue, and one of its runs: how far it is after a time, and what an interruption leaves of its work.
+"""A job of a queue, its record, and one of its runs: how far it is after a time, and what an interruption leaves of its work.
 
 Times are whole microseconds, so that all sums are exact.
 """
@@ -11,6 +11,7 @@ from emu.arrays import I64
 
 US_PER_S = 10**6
 DAY_US = 86400 * US_PER_S
+WAITING, RUNNING, ENDED, REFUSED = "waiting", "running", "ended", "refused"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,30 @@ class QueuedJob:
     priority: int = 0
     where: str = ""  # the file and the line that it is read from
     trained: JobModel | None = None  # None: its work is seconds
+
+
+@dataclass(eq=False, slots=True)
+class JobRecord:
+    """The history of a job: its state, the work that is left, when it ran, and how often it was stopped."""
+
+    job: QueuedJob
+    state: str = WAITING
+    left_us: int = field(init=False)  # work that is left, as `QueuedJob.work_us`
+    start_us: int | None = None  # of its first run; None: it has not started
+    end_us: int | None = None  # None: it has not ended
+    faults: int = 0  # times that a fault has stopped it
+    preemptions: int = 0  # times that it has made room for a job of higher priority
+    moves: int = 0  # times that it has moved to other places
+    backfilled: bool = False  # whether it began before a job ahead of it in the queue
+    saved: bool = False  # whether it goes on from a checkpoint when it runs again
+    reason: str = ""  # why it was refused
+
+    def __post_init__(self) -> None:
+        self.left_us = self.job.work_us
+
+    def waited_us(self, now_us: int) -> int:
+        """Return the time from its submission to its first start; to `now_us` if it has not started."""
+        return (now_us if self.start_us is None else self.start_us) - self.job.submit_us
 
 
 @dataclass(frozen=True, slots=True)
