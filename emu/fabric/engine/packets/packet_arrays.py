@@ -115,8 +115,7 @@ def lay_out(graph: Graph, topology: Topology, network: PacketNetwork, seed: int,
     """
     control = control_of(graph, topology, network)
     rules = _rules(graph, network, ways.n_lanes, control.period * control.bytes_per_fs)
-    if len(graph.hop_link):
-        _check_losses(rules, control.period)
+    _check_losses(graph, rules, control.period)
     return PacketEngine(
         packets=_packets(_ROOM, 0, NONE),
         ports=_ports(graph, topology),
@@ -140,13 +139,15 @@ def lay_out(graph: Graph, topology: Topology, network: PacketNetwork, seed: int,
     )
 
 
-def _check_losses(rules: Rules, round_trip: int) -> None:
+def _check_losses(graph: Graph, rules: Rules, round_trip: int) -> None:
     """Check that a packet or cell fits into an empty queue, and that senders wait for answers, if packets may be lost.
 
     Raises:
         InputError: It does not fit, so that it would be lost and sent again forever; or a sender would take packets for lost
             that are on their way.
     """
+    if not len(graph.hop_link):
+        return
     if (rules.trims or rules.drops) and rules.queue < rules.wire:
         lost = "trimmed" if rules.trims else "dropped"
         what = f"at least a packet or cell with its headers, {rules.wire} B, where packets are {lost}"
