@@ -118,10 +118,13 @@ def design(
     pool = job_pool("emu design", workers, ray_address, LocalPool(os.cpu_count() or 1))
     with closing(ResultCache(inputs.cache_folder(cache))) as kept:
         table = find_design(request, points, kept, pool=pool, progress=progress_bar)
-    return Design(table.rows, table, tuple(_notes(book, owned, points, available)))
+    notes = [*_notes(book, owned, points, available), *([_SLOWER] if table.no_better else [])]
+    return Design(table.rows, table, tuple(notes))
 
 
 _BY_BANDWIDTH = "a price at a bandwidth is in proportion to the bandwidth that a topology has"
+
+_SLOWER = "a machine whose links are nowhere faster than those of another one of its structure is taken to be nowhere faster"
 
 
 def _notes(
