@@ -9,9 +9,10 @@ from emu.arrays import F64
 from emu.errors import InputError
 from emu.fabric.engine.packets.event_wheel import take_packet
 from emu.fabric.engine.packets.packet_arrays import lay_out
-from emu.fabric.engine.packets.packet_layout import AT_END, DATA, MARKED, NONE, VALUE
+from emu.fabric.engine.packets.packet_delivery import be_told
+from emu.fabric.engine.packets.packet_layout import AGAIN, AT_END, DATA, MARKED, NACK, NONE, VALUE
 from emu.fabric.engine.packets.packet_network import PacketNetwork, network_of
-from emu.fabric.engine.packets.packet_ports import enqueue
+from emu.fabric.engine.packets.packet_ports import enqueue, make_packet
 from emu.fabric.engine.packets.packet_routing import MOST_PENALTY, begin_spread, judge_value, next_value
 from emu.fabric.engine.packets.packet_run import run_packets, ways_of
 from emu.fabric.graph import Graph
@@ -123,3 +124,12 @@ def test_of_a_packet_that_finds_a_queue_full_and_the_last_one_in_it_either_is_tr
         assert engine.packets["flags"][queue["own_first"]] & AT_END
     assert set(trimmed) == {1, 2}
     assert all(sorted([one, *two]) == [0, 1, 2] for one, two in zip(trimmed, kept, strict=True))
+
+
+def test_a_packet_that_is_sent_again_asks_for_an_acknowledgement() -> None:
+    network = network_of("ultra-ethernet")
+    engine = lay_out(ACROSS, TREE, network, 3, ways_of(ACROSS, TREE, network))
+    engine.tasks["n_sent"][0] = 5
+    be_told(engine, 0, NACK, 4096, 0, 0)
+    sent = [make_packet(engine, int(engine.entry_start[0]), 0, 0) for _ in range(2)]
+    assert [bool(engine.packets["flags"][p] & AGAIN) for p in sent] == [True, False]
