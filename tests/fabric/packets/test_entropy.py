@@ -7,9 +7,12 @@ import pytest
 
 from emu.arrays import F64
 from emu.errors import InputError
+from emu.fabric.engine.packets.event_wheel import take_packet
 from emu.fabric.engine.packets.packet_arrays import lay_out
-from emu.fabric.engine.packets.packet_layout import AT_END, MARKED, VALUE
+from emu.fabric.engine.packets.packet_delivery import be_told
+from emu.fabric.engine.packets.packet_layout import AGAIN, AT_END, DATA, MARKED, NACK, NONE, VALUE
 from emu.fabric.engine.packets.packet_network import PacketNetwork, network_of
+from emu.fabric.engine.packets.packet_ports import enqueue, make_packet
 from emu.fabric.engine.packets.packet_routing import MOST_PENALTY, begin_spread, judge_value, next_value
 from emu.fabric.engine.packets.packet_run import run_packets, ways_of
 from emu.fabric.graph import Graph
@@ -102,3 +105,31 @@ def test_senders_leave_a_slow_way_to_others_if_they_heed_marks() -> None:
 def test_the_number_of_values_is_a_power_of_two(entropies: int) -> None:
     with pytest.raises(InputError, match="network: entropies must be"):
         network_of("ultra-ethernet", entropies=entropies)
+
+
+def test_of_a_packet_that_finds_a_queue_full_and_the_last_one_in_it_either_is_trimmed() -> None:
+    network = network_of("ultra-ethernet", queue_bytes=2 * 4160)
+    trimmed, kept = [], []
+    for seed in range(20):
+        engine = lay_out(ACROSS, TREE, network, seed, ways_of(ACROSS, TREE, network))
+        for number in range(3):
+            p = take_packet(engine)
+            for name, value in (("kind", DATA), ("bytes", 4160), ("number", number), ("flags", 0), ("state", NONE)):
+                engine.packets[name][p] = value
+            enqueue(engine, 0, p)
+        queue, numbers = engine.queues[0], engine.packets["number"]
+        trimmed.append(int(numbers[queue["own_first"]]))
+        kept.append([int(numbers[queue["first"]]), int(numbers[queue["last"]])])
+        assert queue["bytes"] == 2 * 4160 + 64
+        assert engine.packets["flags"][queue["own_first"]] & AT_END
+    assert set(trimmed) == {1, 2}
+    assert all(sorted([one, *two]) == [0, 1, 2] for one, two in zip(trimmed, kept, strict=True))
+
+
+def test_a_packet_that_is_sent_again_asks_for_an_acknowledgement() -> None:
+    network = network_of("ultra-ethernet")
+    engine = lay_out(ACROSS, TREE, network, 3, ways_of(ACROSS, TREE, network))
+    engine.tasks["n_sent"][0] = 5
+    be_told(engine, 0, NACK, 4096, 0, 0)
+    sent = [make_packet(engine, int(engine.entry_start[0]), 0, 0) for _ in range(2)]
+    assert [bool(engine.packets["flags"][p] & AGAIN) for p in sent] == [True, False]

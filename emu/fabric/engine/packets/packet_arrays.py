@@ -126,8 +126,7 @@ def lay_out(graph: Graph, topology: Topology, network: PacketNetwork, seed: int,
         senders=senders_of(control, graph.n_tasks, network),
         ways=ways._replace(step=ways.step.copy()),  # messages that choose paths write them here
         extra=_extra(graph, topology),
-        **_choices(topology, ways),
-        **_spreads(graph.n_tasks, network),
+        **_choices(topology, ways, network),
         **_successors(graph),
         **_turns(ways),
         **_windows(graph, network),
@@ -172,12 +171,13 @@ def _turns(ways: Ways) -> dict[str, Any]:
     }
 
 
-def _choices(topology: Topology, ways: Ways) -> dict[str, Any]:
-    """Return the arrays by which messages choose their paths; they are empty if none does."""
+def _choices(topology: Topology, ways: Ways, network: PacketNetwork) -> dict[str, Any]:
+    """Return the arrays by which messages, or packets by their values, choose paths; those that nothing needs are short."""
     has_choice = len(ways.choice_state) > 0
     places = align_records(2 * topology.n_nodes * has_choice, PLACE)
     places["seen"] = NONE
-    return {"places": places, "to_carry": np.zeros(len(topology.links) * has_choice, np.int64)}
+    to_carry = np.zeros(len(topology.links) * has_choice, np.int64)
+    return {"places": places, "to_carry": to_carry, **_spreads(len(ways.first_state), network)}
 
 
 def _spreads(n_tasks: int, network: PacketNetwork) -> dict[str, Any]:

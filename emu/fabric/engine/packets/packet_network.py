@@ -169,7 +169,7 @@ def unused_settings(network: PacketNetwork) -> dict[str, str]:
         (has_queues, "lossless=pause, trim or drop", ("queue_bytes", "queue_round_trips")),
         (is_marked, marks, _MARKS),
         (is_marked and not network.mark_to_bytes, f"{marks}, and mark_to=0B", _MARKS[2:]),
-        (has_window, "congestion=nscc, dctcp, window or cubic", ("window_bytes", "window_round_trips")),
+        (has_window, "congestion=nscc, dctcp, window or cubic", ("window_bytes", "window_round_trips", "round_trip_fs")),
         (network.congestion == "dcqcn", "congestion=dcqcn", ("raise_bytes",)),
         (has_timers(network), "lossless=drop or recovery=go-back-n", ("timeout_fs",)),
         (network.route not in ONE_PATH, "route=in-turn, random, adaptive or entropy", ("reorder_packets",)),
