@@ -1,5 +1,7 @@
 """Steps of every architecture with any setting of the plan and of the stack, drawn at random; nothing is timed."""
 
+from collections.abc import Iterator
+from itertools import islice
 from random import Random
 from typing import NamedTuple
 
@@ -8,7 +10,7 @@ from emu.errors import InputError
 from emu.model.model import find_model
 from emu.model.plan.plan import CHOICES, Plan
 from emu.model.plan.plan_checks import check_fits_model, check_runs
-from emu.model.plan.plan_text import parse_plan
+from emu.model.plan.plan_text import parse_plan, spell
 from emu.model.stack.stack import ROLES, SOFTWARE, Stack, parse_stack
 
 _MODELS = (
@@ -29,17 +31,28 @@ class DrawnStep(NamedTuple):
 
 def drawn_step(seed: int) -> DrawnStep:
     """Return a step that follows from a seed alone: the first one drawn that Emu accepts."""
-    rng = Random(seed)
+    return next(each for each in _draws(Random(seed)) if isinstance(each, DrawnStep))
+
+
+def refusals(seed: int, count: int) -> list[str]:
+    """Return what is said of some drawn steps: why each is refused, or how its plan is spelled."""
+    few = islice(_draws(Random(f"refused {seed}")), count)
+    return [spell(each.plan) if isinstance(each, DrawnStep) else str(each) for each in few]
+
+
+def _draws(rng: Random) -> Iterator[DrawnStep | InputError]:
+    """Yield steps without end, each that is small enough to be generated, or why it is refused."""
     while True:
         name, software = rng.choice(_MODELS), rng.choice(sorted(SOFTWARE))
         try:
             plan, stack = _plan(rng, name, software), parse_stack(_stack(rng, software))
             check_fits_model(plan, find_model(name), stack)
             check_runs(plan, find_model(name), stack)
-        except InputError:
+        except InputError as error:
+            yield error
             continue
         if plan.world <= MOST_RANKS and plan.world * plan.passes <= MOST_PASSES:
-            return DrawnStep(name, plan, stack)
+            yield DrawnStep(name, plan, stack)
 
 
 def _plan(rng: Random, name: str, software: str) -> Plan:

@@ -25,12 +25,12 @@ from emu.trace.formats.trace_formats import write_trace
 from emu.trace.replay.replay import TraceLayout
 from launch.data.devices import find_device
 from launch.front.steps.replays import load_trace
-from tests.figures.drawn_steps import drawn_step
+from tests.figures.drawn_steps import drawn_step, refusals
 from tests.study.planning.spaces import candidates, drawn, of, tightest_s, times
 
 Digests = dict[str, str]
 _FIRST, _TRACES = 400, 150  # of the numbers of the wide steps
-_DRAWN = 200  # steps with any settings
+_DRAWN, _REFUSALS = 200, 20  # steps with any settings; and of 300 each, some of which are refused
 _SPACES, _CANDIDATES = 30, 6  # of drawn searches, and of the plans of each
 _ENDINGS = (".et", ".json", ".goal", ".trace")
 _RINGS = Choice({"all_reduce": "ring", "all_gather": "ring", "reduce_scatter": "ring", "all_to_all": "at-once"})
@@ -63,6 +63,7 @@ def intermediates() -> dict[str, Callable[[], Digests]]:
     numbers = range(_FIRST, _FIRST + _TRACES)
     found: dict[str, Callable[[], Digests]] = {f"trace of step {n}": partial(_wide_trace, n) for n in numbers}
     found |= {f"trace of drawn step {seed}": partial(_drawn_trace, seed) for seed in range(_DRAWN)}
+    found |= {f"refusals of steps {seed}": partial(_refusals, seed) for seed in range(_REFUSALS)}
     found |= {f"files of step {number}": partial(_files, number) for number in numbers[::10]}
     return found | {f"bounds of space {seed}": partial(_bounds, seed) for seed in range(_SPACES)}
 
@@ -75,6 +76,11 @@ def _generated(number: int) -> GeneratedStep:
 def _wide_trace(number: int) -> Digests:
     """Return digests of a trace of one of the wide steps."""
     return _trace(_generated(number))
+
+
+def _refusals(seed: int) -> Digests:
+    """Return the digest of what is said of drawn steps that are refused."""
+    return {"said": digest(refusals(seed, 300))}
 
 
 def _drawn_trace(seed: int) -> Digests:
