@@ -25,10 +25,12 @@ from emu.trace.formats.trace_formats import write_trace
 from emu.trace.replay.replay import TraceLayout
 from launch.data.devices import find_device
 from launch.front.steps.replays import load_trace
+from tests.figures.drawn_steps import drawn_step, refusals
 from tests.study.planning.spaces import candidates, drawn, of, tightest_s, times
 
 Digests = dict[str, str]
-_FIRST, _TRACES = 400, 150  # of the numbers of the drawn steps
+_FIRST, _TRACES = 400, 150  # of the numbers of the wide steps
+_DRAWN, _REFUSALS = 200, 20  # steps with any settings; and of 300 each, some of which are refused
 _SPACES, _CANDIDATES = 30, 6  # of drawn searches, and of the plans of each
 _ENDINGS = (".et", ".json", ".goal", ".trace")
 _RINGS = Choice({"all_reduce": "ring", "all_gather": "ring", "reduce_scatter": "ring", "all_to_all": "at-once"})
@@ -59,7 +61,9 @@ def _numbers(text: str) -> list[str]:
 def intermediates() -> dict[str, Callable[[], Digests]]:
     """Return all questions of this file by name."""
     numbers = range(_FIRST, _FIRST + _TRACES)
-    found = {f"trace of step {number}": partial(_trace, number) for number in numbers}
+    found: dict[str, Callable[[], Digests]] = {f"trace of step {n}": partial(_wide_trace, n) for n in numbers}
+    found |= {f"trace of drawn step {seed}": partial(_drawn_trace, seed) for seed in range(_DRAWN)}
+    found |= {f"refusals of steps {seed}": partial(_refusals, seed) for seed in range(_REFUSALS)}
     found |= {f"files of step {number}": partial(_files, number) for number in numbers[::10]}
     return found | {f"bounds of space {seed}": partial(_bounds, seed) for seed in range(_SPACES)}
 
@@ -69,10 +73,27 @@ def _generated(number: int) -> GeneratedStep:
     return GeneratedStep(find_model(step.model), step.plan, parse_stack(step.stack))
 
 
-def _trace(number: int) -> Digests:
+def _wide_trace(number: int) -> Digests:
+    """Return digests of a trace of one of the wide steps."""
+    return _trace(_generated(number))
+
+
+def _refusals(seed: int) -> Digests:
+    """Return the digest of what is said of drawn steps that are refused."""
+    return {"said": digest(refusals(seed, 300))}
+
+
+def _drawn_trace(seed: int) -> Digests:
+    """Return digests of a trace with any settings, and of the bounds of its memory."""
+    name, plan, stack = drawn_step(seed)
+    model = find_model(name)
+    return _trace(GeneratedStep(model, plan, stack)) | {"floor": digest(MemoryFloors(model, stack).bytes(plan))}
+
+
+def _trace(step: GeneratedStep) -> Digests:
     """Return digests of a generated trace: its events, the work of its step, and the bytes of each part of memory."""
     try:
-        trace = _generated(number).trace
+        trace = step.trace
     except InputError:
         return {"refused": ""}
     meta = {key: value for key, value in trace.meta if "version" not in key}

@@ -1,4 +1,4 @@
-"""Questions of machines that several jobs share, that fail, or that are yet to be chosen: queues, jobs side by side, designs."""
+"""Questions of machines that several jobs share, that fail, or that are yet to be chosen."""
 
 import random
 import tempfile
@@ -53,7 +53,8 @@ def _queues() -> Iterator[tuple[str, Callable[[], Any]]]:
         rng = random.Random(number)
         asked: dict[str, Any] = {
             "mix": rng.choice(_MIXES), "jobs": rng.choice((60, 150)), "load": rng.choice((0.7, 1.0, 1.5)),
-            "days": rng.choice((4.0, 9.0)), "tp": rng.choice((4, 8, 32)), "npus": rng.choice(_MACHINES[machine]), "seed": number,
+            "days": rng.choice((4.0, 9.0)), "tp": rng.choice((4, 8, 32)), "npus": rng.choice(_MACHINES[machine]),
+            "seed": number,
         }  # fmt: skip
         asked |= rng.choice(({"faultless": True}, {"mtbf": "40d", "mttr": "6h"}, {"afr": "0.9", "mttr": "1d"}, {}))
         asked |= rng.choice(({}, {"checkpoint": "200s", "checkpoint_every": "1h", "restart": "10min"}))
@@ -154,8 +155,19 @@ def _failing() -> Iterator[tuple[str, Callable[[], Any]]]:
         {"rate": 0.03}, {"mtbf": "300d", "mttr": "1d", "days": "60d"}, {},
         {"afr": "40%", "mttr": "2d", "days": "90d", "domain": "npus=64,mtbf=90d,mttr=4h", "npus_per_node": 8},
     )  # fmt: skip
-    more = ({}, {"checkpoint": "60s", "restart": "300s", "mfu": 0.4}, {"job": 128}, {"prices": "infinitehbd", "npu": "dollars=30000,watts=700"})
-    machines = ("infinitehbd:k=3", "nvl:72", "tpuv4:cubes=3x3x2", "hpn:segment:dims=4x8,backup=1", "railx:torus:m=2,n=2,nodes=8x8")
+    more = (
+        {},
+        {"checkpoint": "60s", "restart": "300s", "mfu": 0.4},
+        {"job": 128},
+        {"prices": "infinitehbd", "npu": "dollars=30000,watts=700"},
+    )
+    machines = (
+        "infinitehbd:k=3",
+        "nvl:72",
+        "tpuv4:cubes=3x3x2",
+        "hpn:segment:dims=4x8,backup=1",
+        "railx:torus:m=2,n=2,nodes=8x8",
+    )
     for number, (machine, spells) in enumerate(product(machines, lasting)):
         asked = {"tp": [8, 16], "draws": 40, "seed": number, **spells, **more[number // 4 % 4 if "rate" not in spells else 0]}
         yield f"faults {number} of {machine}", partial(emu.faults, topology=machine, **asked)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import emu
-from emu.trace.formats.trace_formats import write_trace
 from tests.trace.formats.profiles import two_ranks
 from tests.trace.formats.test_gloo_groups import four_ranks
 
@@ -29,12 +28,14 @@ def _collectives() -> Iterator[tuple[str, Callable[[], Any]]]:
         asked = {"topology": machine, "size": ("24KiB", "1MiB", "12MB")[number % 3]}
         yield f"bench {operation}", partial(emu.bench, operation, algorithm="all", bounds="all", **asked)
         swept = {"begin": "1KiB", "end": "4MiB", "factor": 8.0, "ranks": 4, "send_overhead": "1us"}
-        yield f"sizes of {operation}", partial(emu.bench, operation, topology=machine, timing_only=True, perturb=3 * (number % 2), **swept)
+        swept |= {"timing_only": True, "perturb": 3 * (number % 2)}
+        yield f"sizes of {operation}", partial(emu.bench, operation, topology=machine, **swept)
         way = {"check_fabric": True} if number % 2 else {"fabric": "packets"}
         yield f"packets of {operation}", partial(emu.bench, operation, network="roce", **way, **(asked | {"size": "16KiB"}))
         yield f"proof of {operation}", partial(emu.verify, operation, max_ranks=5)
+    ring = {"topology": "ring:n=4,bandwidth=1GB/s,latency=1us", "size": "1MiB"}
     for operation in ("all_gather", "reduce_scatter", "all_reduce", "broadcast"):
-        yield f"synthesis of {operation}", partial(emu.synthesize, operation, topology="ring:n=4,bandwidth=1GB/s,latency=1us", size="1MiB")
+        yield f"synthesis of {operation}", partial(emu.synthesize, operation, **ring)
 
 
 def _steps() -> Iterator[tuple[str, Callable[[], Any]]]:
@@ -63,6 +64,7 @@ def _shows() -> Iterator[tuple[str, Callable[[], Any]]]:
     """Yield lists and exhibits."""
     for name in ("collectives", "topologies", "models", "devices"):
         yield f"list of {name}", getattr(emu, f"list_{name}")
-    yield "trainings that were measured", partial(emu.repro, "torchtitan")
+    for source in ("torchtitan", "kernels", "nccl"):
+        yield f"measured {source}", partial(emu.repro, source)
     for machine in ("torus:dims=4x4,bandwidth=25GB/s,latency=500ns", "ub-mesh:rack", "hpn:segment:dims=4x4,backup=1"):
         yield f"topology {machine}", partial(emu.show_topology, machine)
