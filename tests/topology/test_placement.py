@@ -91,7 +91,10 @@ def test_helpers_of_equal_runs_of_ranks_sit_on_a_switch_of_each_run_where_none_i
             with_helpers(two, ranks, helpers)
 
 
-FILLED = "take ranks that fill whole hosts, as many on each, by --ranks or by --dims HOSTSxRANKS; or take an algorithm without helpers"
+FILLED = (
+    "take ranks that fill whole hosts, as many on each, by --ranks or by --dims HOSTSxRANKS; "
+    "or take an algorithm without helpers"
+)
 
 
 @pytest.mark.parametrize(
