@@ -134,18 +134,8 @@ def score(results: Iterable[Tried], total: int) -> int:
     caught, survived, untried = (counts[kind] for kind in ("caught", "SURVIVED", "NOT TRIED"))
     rate = f", {100 * caught / (caught + survived):.1f} %" if caught + survived else ""
     more = f"; {untried} not tried, which count for neither" * (untried > 0)
-<<<<<<< HEAD
-    told = (
-        f"{caught} of {caught + survived} faults caught{rate} ({counts['slow']} by the time limit); {survived} survived{more}"
-    )
-    sys.stdout.write(told + "\n")
-||||||| 5cd46476
-    told = f"{caught} of {caught + survived} faults caught{rate} ({counts['slow']} by the time limit); {survived} survived{more}"
-    sys.stdout.write(told + "\n")
-=======
     told = f"{caught} of {caught + survived} faults caught{rate} ({counts['slow']} by the time limit)"
     sys.stdout.write(f"{told}; {survived} survived{more}\n")
->>>>>>> mut
     return survived + untried
 
 

@@ -10,9 +10,9 @@ from emu.trace.report.mean_parts import MeanParts
 from emu.units import format_size, format_time
 from launch.show.text.table import Column, figures
 
-COMPUTE, BUBBLE, IDLE = "#0072B2", "#d8dde2", "#eef0f2"
+COMPUTE, BUBBLE, IDLE = "#0072B2", "#a3aeb9", "#e1e5e9"  # the two greys are told apart in print, too
 _AXES = {"tp": "#E69F00", "cp": "#CC79A7", "ep": "#009E73", "dp": "#D55E00", "pp": "#56B4E9"}  # Okabe and Ito's
-_OTHERS = ("#F0E442", "#7c8894", "#8c564b", "#9467bd")
+_OTHERS = ("#F0E442", "#17becf", "#8c564b", "#9467bd")
 _PLAN = ("tp", "cp", "ep", "dp", "pp")
 _LEAST = 1e-3  # share of the longest step below which a part is left out
 

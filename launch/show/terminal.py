@@ -47,8 +47,7 @@ def terminal_bar(
         BarColumn(),
         TextColumn("{task.percentage:>3.0f}%" * bool(total)),
         TimeElapsedColumn(),
-        *([StateColumn(state)] if state else []),
-        StateColumn(RACE.text),
+        *(StateColumn(told) for told in (state, RACE.text) if told),
     )
 
     def advance(known: str = "") -> None:

@@ -54,10 +54,8 @@ def assemble(described: TopologyDescription) -> Topology:
         names=described.node,
         relays=_relay_marks(described),
         routing=tuple(described.routing),
-        adds=described.adders is not None,
-        adders=described.adders,
     )
-    return with_symmetries(built)
+    return with_symmetries(replace(built, adds=described.adders is not None, adders=described.adders))
 
 
 def _cable_count(described: TopologyDescription, links: Links) -> dict[str, int]:

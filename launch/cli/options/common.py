@@ -79,7 +79,8 @@ def _topology_option(more: str = "") -> Callable[[F], F]:
         multiple=True,
         required=True,
         metavar="NAME[:VARIANT][:key=value,...]|FILE",
-        help=f"The network: a name from `emu list topologies`, or a .toml, .csv or .graphml file.{more}",
+        help="The network: a name from `emu list topologies` with its settings, the first of them also without names, such as "
+        f"torus:4x4,50GB/s,1us; or a .toml, .csv or .graphml file.{more}",
     )
 
 

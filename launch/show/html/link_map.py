@@ -70,7 +70,8 @@ def drawn_nodes(topology: Topology) -> DrawnNodes:
         _node(at, (size, size, turn * size), colour, told, _number_line(str(i), at, size, points))
         for i, (at, (size, turn, colour, told)) in enumerate(zip(drawing.at, marks, strict=True))
     ]
-    labels = [(*_rounded_place(at), round(size / points, 3), words) for words, at, size in frame_labels(drawing, points)]
+    labelled = frame_labels(drawing, curves(topology.links, drawing.at), points)
+    labels = [(*_rounded_place(at), round(size / points, 3), words) for words, at, size in labelled]
     boxes = frames(drawing.boxes, drawing.at)
     at = np.concatenate([drawing.at, *boxes])
     low, size = at.min(axis=0) - _MARGIN, np.ptp(at, axis=0) + 2 * _MARGIN

@@ -8,6 +8,7 @@ Colours and sizes that all pictures of topologies share.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 from scipy.spatial import KDTree
@@ -101,11 +102,12 @@ def _bounds(at: F64, axes: F64, pad: float) -> tuple[F64, float]:
     return corners @ axes, float(np.prod(high - low))
 
 
-def frame_labels(drawing: Drawing, points: float) -> list[tuple[str, tuple[float, float], float]]:
-    """Return the text, centre and size (points) of each frame label, placed without overlaps if possible.
+def frame_labels(drawing: Drawing, courses: F64, points: float) -> list[tuple[str, tuple[float, float], float]]:
+    """Return the text, centre and size (points) of each frame label, where it lies on no other and on the fewest cables.
 
     Args:
         drawing: The places of nodes, and the boxes.
+        courses: [C, points, 2] the course of each cable.
         points: Points in a unit of the drawing.
     """
     taken: list[Label] = []
@@ -114,10 +116,17 @@ def frame_labels(drawing: Drawing, points: float) -> list[tuple[str, tuple[float
         width = float(np.ptp(frame[:, 0])) * points
         size_pt = min(9.0, 0.32 * points, 1.7 * width / max(len(box.label), 1))
         if box.label and size_pt >= SMALLEST_PT:
-            chosen = free_place(_label_rectangles(box.label, frame, drawing.at.mean(axis=0), size_pt, points), taken)
+            places = _label_rectangles(box.label, frame, drawing.at.mean(axis=0), size_pt, points)
+            chosen = free_place(sorted(places, key=partial(_crossings, courses)), taken)
             written.append((box.label, chosen.middle, size_pt))
             taken.append(chosen)
     return written
+
+
+def _crossings(courses: F64, place: Label) -> int:
+    """Return the number of cables that pass through the rectangle of a label."""
+    inside = np.all((courses >= place.low) & (courses <= place.low + place.size), axis=2)
+    return int(np.any(inside, axis=1).sum())
 
 
 def _label_rectangles(text: str, frame: F64, middle: F64, size_pt: float, points: float) -> list[Label]:

@@ -33,36 +33,38 @@ def paint_all(axes: Axes, topology: Topology, drawing: Drawing, points: float) -
         drawing: The places of nodes, and the boxes.
         points: Points in a gap between NPUs.
     """
-    _frames(axes, drawing, points)
-    _cables(axes, topology, drawing.at)
+    courses = cables.curves(topology.links, drawing.at)
+    _frames(axes, drawing, courses, points)
+    _cables(axes, topology, courses)
     _nodes(axes, topology, drawing.at, points)
 
 
-def _frames(axes: Axes, drawing: Drawing, points: float) -> None:
+def _frames(axes: Axes, drawing: Drawing, courses: F64, points: float) -> None:
     """Draw the frames round racks, segments and other boxes of a drawing, and the labels of these frames.
 
     Args:
         axes: The axes to draw on.
         drawing: The places of nodes, and the boxes.
+        courses: [C, points, 2] the course of each cable, which labels avoid.
         points: Points in a gap between NPUs, from which the sizes of labels follow.
     """
     corners = cables.frames(drawing.boxes, drawing.at)
     for frame in corners:
         axes.add_patch(Polygon(frame, closed=True, facecolor=cables.FRAME, edgecolor=INK, linewidth=0.6, alpha=0.35, zorder=0))
-    for words, at, size_pt in cables.frame_labels(drawing, points):
+    for words, at, size_pt in cables.frame_labels(drawing, courses, points):
         style: dict[str, Any] = {"ha": "center", "va": "center", "color": INK, "path_effects": _HALO, "zorder": 5}
         axes.text(*at, words, fontsize=size_pt, **style)
 
 
-def _cables(axes: Axes, topology: Topology, at: F64) -> None:
-    """Draw the cables; cables are drawn thinner if there are many, or if they are slow."""
-    links, course, tiers = topology.links, cables.curves(topology.links, at), cables.tier_colours(topology)
+def _cables(axes: Axes, topology: Topology, courses: F64) -> None:
+    """Draw the cables along their courses; they are drawn thinner if there are many, or if they are slow."""
+    links, tiers = topology.links, cables.tier_colours(topology)
     rows, _ = cables.cables(links)
     many, fastest = max(len(rows), 1), links.bandwidth_Bps.max(initial=1.0)
     wide = np.clip(2.2 * (120 / many) ** 0.35, 0.5, 1.6) * np.clip((links.bandwidth_Bps[rows] / fastest) ** 0.5, 0.35, 1.0)
     colours = [tiers[int(dimension)] for dimension in links.dimension[rows]]
     alpha = float(np.clip((250 / many) ** 0.4, 0.3, 0.9))
-    axes.add_collection(LineCollection(list(course), colors=colours, linewidths=wide, alpha=alpha, zorder=1, clip_on=False))
+    axes.add_collection(LineCollection(list(courses), colors=colours, linewidths=wide, alpha=alpha, zorder=1, clip_on=False))
 
 
 def _nodes(axes: Axes, topology: Topology, at: F64, points: float) -> None:

@@ -8,7 +8,7 @@ import pytest
 from emu.arrays import column
 from emu.topology.catalogue import TOPOLOGIES, build_topology
 from emu.topology.topology import Links
-from launch.show.picture.cables import cable_counts, cables, curves
+from launch.show.picture.cables import cable_counts, cables, curves, frame_labels
 from launch.show.picture.layout import layout
 
 LINES = [blueprint.example for _, blueprint in TOPOLOGIES]
@@ -65,3 +65,15 @@ def test_a_cable_passes_by_a_node_on_its_way(turn):
     bent, straight = (across, nearby) if len(across) == 33 and np.allclose(across[-1], at[2]) else (nearby, across)
     assert np.hypot(*(bent - at[1]).T).min() > 0.15
     assert np.allclose(straight, at[0] + np.linspace(0, 1, 33)[:, None] * (at[1] - at[0]))
+
+
+def test_the_name_of_a_frame_lies_where_no_cable_passes():
+    """Cables of a segment leave upwards and to the left, so that its name stands below it."""
+    topology = build_topology("hpn:segment:dims=4x4")
+    drawing = layout(topology)
+    courses = curves(topology.links, drawing.at)
+    [(words, (_, y), _)] = frame_labels(drawing, courses, 40.0)
+    assert words == "segment 0"
+    assert y < drawing.at[:, 1].min()
+    [(_, (_, bare), _)] = frame_labels(drawing, courses[:0], 40.0)
+    assert bare > drawing.at[:16, 1].max()
