@@ -73,7 +73,7 @@ def shifts_of(profiles: Sequence[StepProfile], links: I64) -> list[int]:
         for job in range(1, len(profiles)):
             others = [np.roll(demand[i], at[i], axis=1) for i in range(job if turn == 0 else len(profiles)) if i != job]
             at[job] = best_turn(demand[job], np.sum(others, axis=0), bins[job])
-        if at == before:
+        if turn > 0 and at == before:  # the first turn looks at earlier jobs alone
             break
     return [round(circle.length_fs * turn / BINS) for turn in at]
 
