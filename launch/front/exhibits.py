@@ -181,7 +181,8 @@ def view(value: object) -> str:
     if not isinstance(value, Topology):
         return _picture(draw(value))
     rows = topology_rows(value, summary(value))
-    cells = "".join(f"<tr><th>{html.escape(label)}</th><td>{html.escape(text)}</td></tr>" for label, text in rows)
+    left = 'style="text-align:left"'  # notebooks align to the right
+    cells = "".join(f"<tr><th {left}>{html.escape(label)}</th><td {left}>{html.escape(text)}</td></tr>" for label, text in rows)
     return f"{_picture(draw(value))}<table>{cells}</table>"
 
 
