@@ -169,7 +169,8 @@ def _failing() -> Iterator[tuple[str, Callable[[], Any]]]:
         "railx:torus:m=2,n=2,nodes=8x8",
     )
     for number, (machine, spells) in enumerate(product(machines, lasting)):
-        asked = {"tp": [8, 16], "draws": 40, "seed": number, **spells, **more[number // 4 % 4 if "rate" not in spells else 0]}
+        drawn = {"draws": 40} if "rate" in spells else more[number // 4 % 4]
+        asked = {"tp": [8, 16], "seed": number, **spells, **drawn}
         yield f"faults {number} of {machine}", partial(emu.faults, topology=machine, **asked)
     job = {"model": "llama-tiny", "plan": "tp=2,dp=2", "global_batch": 4, "seq": 32, "topology": _SHARED[1]}
     again = {"resend": "every=17s,times=3", "restart": "20s", "checkpoint": "1s", "checkpoint_every": "30s", "detect": "2s"}

@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,10 +33,16 @@ def _collectives() -> Iterator[tuple[str, Callable[[], Any]]]:
         yield f"sizes of {operation}", partial(emu.bench, operation, topology=machine, **swept)
         way = {"check_fabric": True} if number % 2 else {"fabric": "packets"}
         yield f"packets of {operation}", partial(emu.bench, operation, network="roce", **way, **(asked | {"size": "16KiB"}))
-        yield f"proof of {operation}", partial(emu.verify, operation, max_ranks=5)
+        yield f"proof of {operation}", partial(_proof, operation)
     ring = {"topology": "ring:n=4,bandwidth=1GB/s,latency=1us", "size": "1MiB"}
     for operation in ("all_gather", "reduce_scatter", "all_reduce", "broadcast"):
         yield f"synthesis of {operation}", partial(emu.synthesize, operation, **ring)
+
+
+def _proof(operation: str) -> Any:
+    """Return the proofs of an operation's algorithms, without the time that each took."""
+    found = emu.verify(operation, max_ranks=5)
+    return replace(found, rows=tuple(replace(row, wall_s=0.0) for row in found.rows))
 
 
 def _steps() -> Iterator[tuple[str, Callable[[], Any]]]:
