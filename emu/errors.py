@@ -1,6 +1,7 @@
 """Errors for the user: one line each, and an exit code of the program."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 LEAVES_THREADS = "leaves_threads"  # attribute of an error that ends a run while one of its threads is in native code
 
@@ -18,6 +19,17 @@ class EmuError(Exception):
     rank: int | None = None  # the rank whose program it ended; None: no single rank's
     lines: tuple[str, ...] = ()  # traceback of the user's own lines
     alike: tuple[str, str] | None = None  # the kind of its cause and its line, equal where ranks fail in the same way
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return how another process makes this error, whatever its class takes: a pool that cannot would wait forever."""
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(kind: "type[EmuError]", args: tuple[Any, ...], fields: Mapping[str, Any]) -> "EmuError":
+    """Return an error of another process."""
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(fields)
+    return error
 
 
 class InputError(EmuError):

@@ -1,7 +1,11 @@
+import pickle
+
 import numpy as np
 import pytest
 
 from emu.errors import EmuError, InputError, RunError, either, must_be
+from emu.fabric.graph import TaskError
+from emu.study.jobs.step_graphs.steady import TooManyTasksError
 
 
 def test_bad_input_and_a_failed_run_exit_differently():
@@ -10,9 +14,12 @@ def test_bad_input_and_a_failed_run_exit_differently():
     assert issubclass(RunError, EmuError)
 
 
-def test_an_error_survives_being_made_again_from_its_arguments():
-    error = must_be("torus", "dims", "1 or more", 0)
-    assert str(type(error)(*error.args)) == str(error)
+@pytest.mark.parametrize(
+    "error", [must_be("torus", "dims", "1 or more", 0), TaskError("graph", "{} waits", 3), TooManyTasksError(9, 8)]
+)
+def test_an_error_comes_back_whole_from_another_process(error):
+    back = pickle.loads(pickle.dumps(error))
+    assert (type(back), str(back), back.field, back.value) == (type(error), str(error), error.field, error.value)
 
 
 def test_an_input_error_says_where_what_and_how_to_mend_it():

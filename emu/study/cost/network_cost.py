@@ -122,7 +122,7 @@ def _unpriced(topology: Topology, book: PriceBook, missing: Sequence[str]) -> Un
     section = book.of(topology)
     told = [f"{part!r}{f' ({why})' if (why := section.why_unpriced(part)) else ''}" for part in missing]
     mend = "give --prices a .toml file that has a price of it, or its name in `free`"
-    return UnpricedError(book.name, f"no price for {', '.join(told)} of {topology.name}", mend)
+    return UnpricedError.of(book.name, f"no price for {', '.join(told)} of {topology.name}", mend)
 
 
 def _cost_fields(topology: Topology, prices: Mapping[str, Price]) -> dict[str, Any]:

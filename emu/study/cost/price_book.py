@@ -146,9 +146,12 @@ class Section:
 class UnpricedError(InputError):
     """The error of a network of which a part has no price in a book."""
 
-    def __init__(self, book: str, line: str, mend: str) -> None:
-        super().__init__(f"{book}: {line}; {mend}")
-        self.field, self.value, self.mend = "--prices", book, mend
+    @staticmethod
+    def of(book: str, line: str, mend: str) -> "UnpricedError":
+        """Return the error; other processes can send it."""
+        found = UnpricedError(f"{book}: {line}; {mend}")
+        found.field, found.value, found.mend = "--prices", book, mend
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +181,7 @@ class PriceBook:
         if not found:
             known = ", ".join(sorted(self.sections))
             line = f"prices must be of {system}, or of any, got {known!r}"
-            raise UnpricedError(self.name, line, f"give a section [{system}.parts]")
+            raise UnpricedError.of(self.name, line, f"give a section [{system}.parts]")
         return reduce(lambda other, own: own.over(other), found)
 
 
