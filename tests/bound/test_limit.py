@@ -99,6 +99,7 @@ LINES = [line for lines in EXAMPLES for line in lines]
 FEW = [f"switch:n=5,{LINK}", f"ring:n=9,{LINK}", f"torus:dims=4x4,{LINK}", f"hypercube:d=3,{LINK}", "sipac:r=4,L=2"]
 FEW += ["ub-mesh:board", "servers:nodes=2,gpus=4,network=rails", "fat-tree:radix=4,tiers=3", "hpn:pod:dims=2x2x2,aggs=2"]
 FEW += ["railx:torus:m=1,n=2,nodes=5x4,optical=1us", "dragonfly:p=1,a=2,h=1", "dgx-h100:chips=apart,adds=yes"]
+FEW += ["fat-tree:radix=4,tiers=2,adds=yes"]
 
 
 def _room(topology):

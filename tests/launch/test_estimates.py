@@ -22,7 +22,7 @@ def test_several_topologies_are_one_table_and_one_picture(emu, tmp_path):
     head, rack, board = (lines[i].split() for i in (4, 6, 7))
     assert head[:6] == ["topology", "NPUs", "dp", "batch", "step", "compute"]
     assert (rack[:4], board[:4]) == (["ub-mesh:rack", "16", "4", "16"], ["ub-mesh:board", "8", "2", "8"])
-    assert "ub-mesh:board: all_gather" in done.out or "ub-mesh:board: all_reduce" in done.out
+    assert "ub-mesh:board: tp: all_gather " in done.out
     assert "- ub-mesh:rack: the 16 ranks sit on the first of the 64 NPUs, in the topology's own order" in done.out
     assert drawn.read_bytes().startswith(b"\x89PNG")
 

@@ -259,8 +259,6 @@ def test_a_ray_is_not_started_for_what_its_processes_do_not_find(emu, monkeypatc
     assert (done.code, done.out) == (2, "")
     said = "emu: ray: --algorithm must be one that every process finds, got 'synthesized'; take --cluster local"
     assert done.err.splitlines()[-1].startswith(said)
-    if words[0] == "bench":
-        assert emu(*words, "--cluster", "ray", "--timing-only", "--size", "1MiB").code == 0
 
 
 def test_a_run_moves_its_data_by_made_schedules_and_its_trace_is_replayed_by_them(emu):

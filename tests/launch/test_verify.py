@@ -101,7 +101,7 @@ def test_a_wrong_result_is_told_before_a_claim_that_fails_at_fewer_ranks(emu, tm
     assert png.exists()
     png.unlink()
     ALGORITHMS._filed.pop("all_gather/own-late")
-    path.write_text(LATE.format(wrong=0))
+    path.write_text(f"{LATE.format(wrong=0)}\n")  # Python tells files apart by their second and their size
     done = emu("verify", "--import", str(path), "--png", str(png))
     assert (done.code, png.exists()) == (1, False)
     assert "exact sums, integers, same bits  DIFFERS on 1 rank " in done.out
