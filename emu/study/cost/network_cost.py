@@ -5,10 +5,8 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-import numpy as np
-
 from emu.errors import InputError, must_be
-from emu.study.cost.price_book import Price, PriceBook, Section, UnpricedError
+from emu.study.cost.price_book import Price, PriceBook, Section, UnpricedError, in_tiers
 from emu.topology.facts.facts import bisection, exchange_rate
 from emu.topology.topology import Topology
 
@@ -140,8 +138,7 @@ def _injection(topology: Topology, section: Section, name: str) -> float:
     links = topology.links
     counted = links.src < topology.n_npus
     if section.tiers:
-        named = [i for i, each in enumerate(topology.tiers) if any(fnmatchcase(each, tier) for tier in section.tiers)]
-        counted &= np.isin(links.dimension, named)
+        counted &= in_tiers(topology, section.tiers)
     return float(links.bandwidth_Bps[counted].sum()) / topology.n_npus
 
 

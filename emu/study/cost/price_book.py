@@ -20,7 +20,7 @@ tiers = ["leaf to spine"]      # of whose links injection is counted; a section 
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import reduce
@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from emu.arrays import Bool
 from emu.errors import InputError, must_be
 from emu.topology.description.values import check_keys, load_toml
 from emu.topology.topology import Topology
@@ -36,6 +37,12 @@ from emu.units import format_bandwidth, parse_bandwidth
 
 ANY = "any"
 _LANES = re.compile(r"(?<=x)\d+(?![\d.])")
+
+
+def in_tiers(topology: Topology, patterns: Sequence[str]) -> Bool:
+    """Return [L] whether each link of a topology is of a tier that one of some patterns names."""
+    named = [i for i, each in enumerate(topology.tiers) if any(fnmatchcase(each, pattern) for pattern in patterns)]
+    return np.isin(topology.links.dimension, named)
 
 
 class Price(NamedTuple):
@@ -68,14 +75,11 @@ class PartPrice:
         """
         if not self.at_Bps:
             return lanes
-        links, chosen = topology.links, np.ones(len(topology.links), np.bool_)
-        if self.tier:
-            named = [number for number, each in enumerate(topology.tiers) if fnmatchcase(each, self.tier)]
-            if not named:
-                known = ", ".join(topology.tiers) or "none"
-                raise must_be("prices", f"tier of {topology.name}", f"one of its own ({known})", self.tier)
-            chosen = np.isin(links.dimension, named)
-        rates = np.unique(links.bandwidth_Bps[chosen]).tolist()
+        if self.tier and not any(fnmatchcase(each, self.tier) for each in topology.tiers):
+            known = ", ".join(topology.tiers) or "none"
+            raise must_be("prices", f"tier of {topology.name}", f"one of its own ({known})", self.tier)
+        chosen = in_tiers(topology, [self.tier]) if self.tier else np.ones(len(topology.links), np.bool_)
+        rates = np.unique(topology.links.bandwidth_Bps[chosen]).tolist()
         if len(rates) != 1:
             told = ", ".join(map(format_bandwidth, rates)) or "none"
             where = f"links of {topology.name}" + f", tier {self.tier}" * bool(self.tier)

@@ -41,7 +41,7 @@ class DesignSearch:
     best: dict[int, BestPlan] = field(default_factory=dict)  # of each timed point
     too_dear: I64 = field(init=False)  # numbers of the points beyond the budget or the power
     no_better: I64 = field(init=False)  # numbers of the points whose links and costs are nowhere better than those of another
-    groups: MachineGroups = field(init=False)
+    groups: MachineGroups = field(init=False)  # of points that differ only in the rates of their links and in their costs
     prices: PriceList = field(init=False)
     measures: F64 = field(init=False)  # [P, 2 or 3] dollars and watts, negative, and availability where it is asked for
     dollars: F64 = field(init=False)  # [P] at the prices in the middle

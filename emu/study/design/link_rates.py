@@ -6,11 +6,12 @@ the faster links that serves the whole step worse; `python -m benchmarks.design 
 
 from collections.abc import Hashable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
-from emu.arrays import F64, I64, digest
+from emu.arrays import F64, I64, column, digest
 from emu.errors import InputError
 from emu.study.design.pareto import pareto_front
 from emu.topology.topology import Topology
@@ -31,15 +32,14 @@ def link_rates(topology: Topology, settings: Iterable[tuple[str, str]]) -> LinkR
         topology: The machine.
         settings: Its settings by name. Those that are no bandwidth and no time decide how its router leads messages.
     """
-    links = topology.links
-    each = np.column_stack([links.bandwidth_Bps, -links.latency_fs.astype(np.float64)])
-    values, group = _in_order(each)
-    circuits, spray = topology.circuits, topology.spray
-    sizes = (topology.n_npus, topology.n_nodes, topology.dims, topology.routing, topology.shares, topology.adds)
-    columns = (links.src, links.dst, links.dimension, group, topology.cost, topology.relays, topology.adders)
-    chosen = (sorted(each for each in settings if not _is_rate(each[1])), circuits is None, spray.parts if spray else 1)
+    links, circuits = topology.links, topology.circuits
+    values, group = _in_order(np.column_stack([links.bandwidth_Bps, -links.latency_fs.astype(np.float64)]))
+    equal = replace(links, bandwidth_Bps=column(group + 1, np.float64), latency_fs=np.zeros_like(links.latency_fs))
+    still = None if circuits is None else replace(circuits, switching_fs=0)
+    plain = replace(topology, name="", links=equal, message_fs=0, adding_fs=0, circuits=still)  # all rates are left out
+    structure = digest((plain.digest(), topology.shares, sorted(each for each in settings if not _is_rate(each[1]))))
     times = (topology.message_fs, topology.adding_fs, circuits.switching_fs if circuits else 0)
-    return LinkRates(digest((*sizes, *columns, *chosen)), (*values.ravel().tolist(), *(-float(time) for time in times)))
+    return LinkRates(structure, (*values.ravel().tolist(), *(-float(time) for time in times)))
 
 
 def _in_order(rows: F64) -> tuple[F64, I64]:
