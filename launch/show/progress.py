@@ -1,12 +1,14 @@
 """Progress of long operations: silent by default, on stderr for the command line, or by a user's callback.
 
 On a terminal it is a bar, with the rows that are known above it. Elsewhere it is a line for each row that is known, and a line
-whenever nothing was said for four seconds, so that a busy machine is not silent for more than five; where algorithms are raced,
-it names the one that is timed. Nothing is shown in the first two seconds.
+whenever nothing was said for three seconds, so that a busy machine is not silent for more than five; where algorithms are
+raced, it names the one that is timed. Nothing is shown in the first two seconds of an operation, but where three seconds have
+passed since the last line of an earlier operation.
 """
 
 import importlib
 import logging
+import math
 import sys
 import threading
 import time
@@ -21,7 +23,7 @@ from launch.show.row_file import row_known
 T = TypeVar("T")
 PATIENCE_S = 2.0
 _UNFINISHED = "emu_unfinished"  # attribute of the error of Ctrl-C
-SILENCE_S = 4.0  # the time after which a line is due
+SILENCE_S = 3.0  # the time after which a line is due
 _log = logging.getLogger("emu")
 Advance = Callable[..., None]  # takes what is known now in a few words, or nothing
 State = Callable[[], str] | None  # says in words what is done and what is left; None: the number of advances says it
@@ -40,7 +42,7 @@ _REPORTER: ContextVar[Reporter] = ContextVar("reporter", default=_silent)
 def progress(report: Callable[[str, int, int | None], None]) -> Iterator[None]:
     """Call a function with the progress of operations within the context.
 
-    Of a search the label has what is known so far, too. It is reported every four seconds, by another thread.
+    Of a search the label has what is known so far, too. It is reported every three seconds, by another thread.
 
     Args:
         report: A function of the label of what is done, the number of its parts that are done, and the number of all of them;
@@ -72,7 +74,7 @@ def progress(report: Callable[[str, int, int | None], None]) -> Iterator[None]:
 
 @contextmanager
 def _regularly(tell: Callable[[], None]) -> Iterator[None]:
-    """Call a function every four seconds while the context lasts."""
+    """Call a function every three seconds while the context lasts."""
     over = threading.Event()
 
     def watch() -> None:
@@ -91,6 +93,7 @@ def _regularly(tell: Callable[[], None]) -> Iterator[None]:
 def show_on_stderr() -> None:
     """Show progress on stderr from now on, as the command line does."""
     _REPORTER.set(_on_stderr)
+    _ProgressLines.last_line_s = math.inf
 
 
 @contextmanager
@@ -127,7 +130,7 @@ def _on_stderr(label: str, total: int | None, state: State) -> AbstractContextMa
 
 @contextmanager
 def _logged(label: str, total: int | None, state: State) -> Iterator[Advance]:
-    """Log a line for each advance with a text, and at least every four seconds."""
+    """Log a line for each advance with a text, and at least every three seconds."""
     lines, over = _ProgressLines(label, total, state), threading.Event()
     watcher = threading.Thread(target=lines.watch, args=(over,), daemon=True)
     watcher.start()
@@ -139,7 +142,7 @@ def _logged(label: str, total: int | None, state: State) -> Iterator[Advance]:
 
 
 class _ProgressLines:
-    """The progress lines of one operation, none in the first two seconds.
+    """The progress lines of one operation; the first is due after two seconds, or three seconds after the last line of another.
 
     Args:
         label: The text that says what is done.
@@ -147,10 +150,12 @@ class _ProgressLines:
         state: A function that says in words how far it is; None: the number of its parts says it.
     """
 
+    last_line_s = math.inf  # when any operation logged its last line; infinite: none did
+
     def __init__(self, label: str, total: int | None, state: State) -> None:
         self._label, self._total, self._state, self._done = label, total, state, 0
         self._lock, self._began_s = threading.Lock(), time.monotonic()
-        self._first_s = self._began_s + PATIENCE_S
+        self._first_s = min(self._began_s + PATIENCE_S, max(self._began_s, _ProgressLines.last_line_s + SILENCE_S))
         self._next_s = self._first_s  # when a line is due
 
     def advance(self, known: str = "") -> None:
@@ -169,7 +174,7 @@ class _ProgressLines:
                     self._log_line((f": {self._state()}" if self._state else self._elapsed_text()) + racing)
 
     def _elapsed_text(self) -> str:
-        """Return the time since the display began, such as `: 12 s so far`; an empty text in the first four seconds."""
+        """Return the time since the display began, such as `: 12 s so far`; an empty text in the first three seconds."""
         took_s = time.monotonic() - self._began_s
         return "" if took_s < SILENCE_S else f": {took_s:.0f} s so far"
 
@@ -177,7 +182,8 @@ class _ProgressLines:
         """Log a line with the label, the number of jobs done, and the text `known`."""
         count = "" if self._total is None or not self._done else f": {self._done} of {self._total}"
         _log.info(self._label + count + known)
-        self._next_s = time.monotonic() + SILENCE_S
+        _ProgressLines.last_line_s = time.monotonic()
+        self._next_s = _ProgressLines.last_line_s + SILENCE_S
 
 
 def itself(item: T) -> T:

@@ -77,6 +77,19 @@ def test_a_pipe_is_told_each_row_once_it_is_known_and_never_left_alone_for_long(
     assert all(re.fullmatch(r"timing: 1 of 2: \d+ s so far", line) for line in between)
 
 
+def test_an_operation_after_another_is_not_silent_for_longer_than_one_operation(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    show_on_a_pipe(monkeypatch)
+    with caplog.at_level(logging.INFO, "emu"):
+        with progress.progress_bar("listing"):
+            time.sleep(0.1)
+        monkeypatch.setattr(progress, "PATIENCE_S", 60.0)
+        with progress.progress_bar("bounding"):
+            time.sleep(0.5)
+    assert {record.getMessage() for record in caplog.records} >= {"listing", "bounding"}
+
+
 def test_where_a_state_is_given_it_says_how_far_the_work_is(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
