@@ -2,10 +2,14 @@
 
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import numpy as np
+import pytest
 
 from emu.fabric.engine.graph_check import order_tasks
+from emu.fabric.engine.solver import state as state_module
+from emu.fabric.engine.solver.event_loop import advance
 from emu.fabric.engine.solver.state import State
 from emu.fabric.engine.sweep import sweep
 from emu.fabric.graph import Graph, Timeline
@@ -62,6 +66,23 @@ def changes_of(seed: int) -> tuple[CapacityEvent, ...]:
 def test_ends_under_capacity_changes_are_those_of_the_exact_reference() -> None:
     compared = [compare(seed, changes_of(seed)) for seed in range(300)]
     assert sum(compared) > 0.8 * len(compared)
+
+
+def test_a_run_in_many_calls_of_compiled_code_gives_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    graphs = [graph_of(*random_case(seed, most=30)) for seed in range(20)]
+    at_once, calls = [solved(graph) for graph in graphs], list[bool]()
+    monkeypatch.setattr(state_module, "_WORK_A_CALL", 1)
+
+    def counted(*args: Any) -> bool:
+        calls.append(advance(*args))
+        return calls[-1]
+
+    monkeypatch.setattr(state_module, "advance", counted)
+    for graph, whole in zip(graphs, at_once, strict=True):
+        parts = solved(graph)
+        assert all(np.array_equal(getattr(parts, each), getattr(whole, each)) for each in ("start_fs", "left_fs", "end_fs"))
+    assert calls.count(True) > len(graphs)
+    assert calls.count(False) == len(graphs)
 
 
 def test_the_sweep_accepts_only_what_the_solver_times_to_the_same_tick() -> None:

@@ -13,6 +13,7 @@ from emu.fabric.engine.solver.opening import open_link, push, replace_first, set
 from emu.fabric.engine.state_layout import (
     EVENTS,
     FLOWING,
+    FLOWS,
     FRESH,
     LEFT,
     LINKS,
@@ -246,9 +247,15 @@ def _open_likely(e: SolverArrays, v: int) -> None:
 
 
 @compiled
-def advance(e: SolverArrays, until: int) -> None:
-    """Process all events before tick `until`; stop early and set TOO_LATE if a task ends beyond the clock."""
+def advance(e: SolverArrays, until: int, most: int) -> bool:
+    """Process events before tick `until` in order, and return whether any may be left.
+
+    It stops after the tick at which so many messages have started and got new rates as `most` says. It stops and sets
+    TOO_LATE if a task ends beyond the clock.
+    """
     while e.scalars[TOO_LATE] < 0:
+        if most <= 0:
+            return True
         leaves = e.event_time[0] if e.scalars[EVENTS] > 0 else NEVER
         starts = e.start_time[0] if e.scalars[STARTS] > 0 else NEVER
         now = e.scalars[NOW] if e.scalars[OPENED] > 0 else min(leaves, starts)
@@ -267,6 +274,9 @@ def advance(e: SolverArrays, until: int) -> None:
                 v = e.tasks[v].next
         for i in range(e.scalars[FRESH]):
             _open_likely(e, e.fresh[i])
+        most -= 1 + e.scalars[FRESH]
         if e.scalars[OPENED] > 0:
             solve(e)
+            most -= e.scalars[FLOWS]
     e.scalars[NOW] = max(e.scalars[NOW], until)
+    return False

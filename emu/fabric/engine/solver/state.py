@@ -35,6 +35,7 @@ from emu.units import TICKS_PER_S, format_bandwidth, format_size, format_time, s
 
 _Column = TypeVar("_Column", I32, I64)
 _RECENT = 64
+_WORK_A_CALL = 2**16  # messages that one call of compiled code starts or gives new rates: at most some tenths of a second
 _CLOCK = "9223 s, the end of the clock (2**63 ticks of 1 fs)"
 
 
@@ -239,12 +240,17 @@ class State:
         if until_fs < self.now_fs:
             raise must_be("solver", "until_fs", f"{self.now_fs} (now) or later", until_fs)
         for time in sorted(t for t in self._changes if t < until_fs):
-            advance(self._engine, time)
+            self._process(time)
             for link, capacity in self._changes.pop(time).items():
                 self._links[link]["capacity"] = capacity / TICKS_PER_S
                 open_link(self._engine, link, 0.0)
-        advance(self._engine, until_fs)
+        self._process(until_fs)
         self._refuse_late()
+
+    def _process(self, until_fs: int) -> None:
+        """Process all events before a tick; between some of them Python can handle signals and run other threads."""
+        while advance(self._engine, until_fs, _WORK_A_CALL):
+            pass
 
     def timeline(self) -> Timeline:
         """Return the timeline of a state that was advanced to the end.
