@@ -38,7 +38,7 @@ _RANGE = re.compile(
     r"(?P<low>[\d.]+)(?P<unit>[^\d.][^.]*)?\.\.(?P<high>[\d.]+)(?P<end>[^\d.:][^.:]*)?:(?P<count>\d+)", re.ASCII
 )
 _MOST_VALUES = 10_000  # of a range
-Words = Mapping[str, str]  # the value of each option, as text
+OptionTexts = Mapping[str, str]  # the value of each option, as text
 Sweeps = Mapping[str, tuple[str, ...]]  # the text of each value of each quantity that is swept
 
 
@@ -65,7 +65,7 @@ def points(sweeps: Sweeps) -> list[dict[str, str]]:
     return [dict(zip(sweeps, values, strict=True)) for values in product(*sweeps.values())]
 
 
-def words_at(words: Words, point: Words) -> Words:
+def words_at(words: OptionTexts, point: OptionTexts) -> OptionTexts:
     """Return the options of the command at a point of the sweep.
 
     Raises:
@@ -179,7 +179,7 @@ class SweepPoint(NamedTuple):
     Files are read before there is a point, so that the processes that time it read none.
     """
 
-    said: Words
+    said: OptionTexts
     model: Model
     topology: Topology
     device: Device
@@ -201,7 +201,7 @@ class PointTimer:
     recall: Callable[[SweepPoint], SweepStep | None] = lambda _: None  # returns a step that is known
 
 
-def _row(points: Sequence[tuple[Words, SweepPoint]], timed: Callable[[SweepPoint], SweepStep], number: int) -> SweepRow:
+def _row(points: Sequence[tuple[OptionTexts, SweepPoint]], timed: Callable[[SweepPoint], SweepStep], number: int) -> SweepRow:
     """Return the row of point number `number`: its step, or the reason why there is none.
 
     All points are sent to other processes once, as they may share large things.
@@ -253,7 +253,9 @@ class Sweep(Result[SweepRow], drawn_by="chart.step_chart:sweep_figure"):
         return self.rows, self.title
 
 
-def sweep_steps(sweeps: Sequence[str], words: Words, topologies: Sequence[object], timer: PointTimer, title: str) -> Sweep:
+def sweep_steps(
+    sweeps: Sequence[str], words: OptionTexts, topologies: Sequence[object], timer: PointTimer, title: str
+) -> Sweep:
     """Return the sweep: the step at every point on every topology, or the reason why there is none.
 
     Args:
@@ -320,7 +322,7 @@ def _must_be_text(what: str, given: object) -> InputError:
     return must_be("--sweep", what, "a name or a file, as a sweep may change its settings", got, mend)
 
 
-def _resolved(said: Words, built: Mapping[str, Topology]) -> SweepPoint:
+def _resolved(said: OptionTexts, built: Mapping[str, Topology]) -> SweepPoint:
     """Return the point of a sweep whose options have these values.
 
     Args:

@@ -35,7 +35,7 @@ from emu.study.planning.bound.rates import LeastTime, Ports, Rates, ranks_of
 from emu.study.training.axes import npus_of
 from emu.study.training.composed.isolated_request import LIGHT
 from emu.study.training.composed.request_parts import RequestPart, goes_round, parts_by_algorithm
-from emu.study.training.composed.requests_by_place import DistinctRequest, RequestKind, choosing
+from emu.study.training.composed.requests_by_place import DistinctRequest, RequestWay, choosing
 from emu.study.training.step_choice.options import SLOWER, Option, ServedFabric, is_free, other_choosers
 from emu.topology.facts.facts import routes_spread
 from emu.topology.topology import Topology
@@ -184,7 +184,7 @@ def _communicators(plan: Plan) -> int:
 
 _OF_LAYERS = ("tp", "cp", "ep", "etp", "etp+ep")
 _LAYERS, _PLACES, _ENDS = range(3)  # the order in which requests are timed: layers at place 0, layers at other places, the rest
-_ALONE = RequestKind(0, 0, -1, -1)  # of a request that nothing follows
+_ALONE = RequestWay(0, 0, -1, -1)  # of a request that nothing follows
 _MOST_ROOTS = 16  # limit of roots of an operation that are timed
 _NEAR = 0.03  # share above the least time by any algorithm that is near enough to try no other
 

@@ -26,7 +26,7 @@ from emu.study.planning.space import placements
 # The limits of the work of a search, so that it ends where bounds say little. Beyond the limit of steps nothing is timed.
 # Beyond that of requests, a request without a known time counts as 0 s. Beyond that of requests or of plans, plans that are
 # not generated yet are dropped; this is for software that reduces gradients during the passes: its plans generate slowly.
-MOST_WORK = Work(1_000, 6_000, 5_000)
+MOST_WORK = Work(1_000, 6_000, 20_000)
 MOST_AFTER_FIRST = Work(40, 1_000, 2_000)  # what may be added once the first plan is proved
 _ALL = Work(*[sys.maxsize] * 3)
 _AHEAD = 4  # steps that are asked for before the first of them is looked at, whatever the number of processes
@@ -53,7 +53,7 @@ class Search:
     tries_at: int = 0  # requests and generated plans after which promising plans are tried next
     proof_limit_s: float = 0.0  # the time in full of a plan to be proved; plans with a smaller bound must be timed too
     least_s: float = 0.0  # no candidate that is not timed takes less
-    work_at_first: Work | None = None  # done when the first plan was proved against all that is not dropped; None: it is not
+    work_when_first_proved: Work | None = None  # MOST_AFTER_FIRST counts from it; None: the first plan is not proved yet
 
     def __post_init__(self) -> None:
         self.ladder = BoundLadder(self.prepared, self.jobs, self._most_work)
@@ -154,10 +154,11 @@ class Search:
         """Return whether an entry that may be among the best is left, and the limits of work are not reached."""
         if not self.ladder.frontier.has(self.limit_s) or len(self.step_bounds_s) >= self._most_work.steps:
             return False
-        if self.prepared.request.prove_all or self.work_at_first is None:
+        if self.prepared.request.prove_all or self.work_when_first_proved is None:
             return True
         return all(
-            now - first < most for now, first, most in zip(self._work(), self.work_at_first, MOST_AFTER_FIRST, strict=True)
+            now - first < most
+            for now, first, most in zip(self._work(), self.work_when_first_proved, MOST_AFTER_FIRST, strict=True)
         )
 
     def _waits(self) -> bool:
@@ -174,8 +175,8 @@ class Search:
         first = self.ladder.frontier.least()
         least_s = min((*asked, first.bound_s if first else inf))
         self.least_s = min(least_s, self.ladder.dropped_least_s)
-        if self.work_at_first is None and least_s > self._first_limit_s:
-            self.work_at_first = self._work()
+        if self.work_when_first_proved is None and least_s > self._first_limit_s:
+            self.work_when_first_proved = self._work()
         self.state.note_bound(self.least_s)
 
     def _progress_text(self) -> str:
@@ -261,5 +262,5 @@ class Search:
         self.proof_limit_s = max((self.plans.rows[each].step_time_s for each in proved), default=0.0)
         if self.proof_limit_s < self.least_s:
             return True
-        self.work_at_first = None
+        self.work_when_first_proved = None
         return not self._goes_on()

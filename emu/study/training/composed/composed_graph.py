@@ -44,7 +44,7 @@ class StepFrame:
 
         Args:
             asked: The requests of the representatives.
-            device: The device that computes, as `Device.over` returns it for the ranks of the step.
+            device: The device that computes, as `Device.for_ranks` returns it for the ranks of the step.
         """
         every = asked.trace.events
         timed = tuple(np.flatnonzero(computes(events)) for events in every)

@@ -21,7 +21,8 @@ from emu.trace.matching.call_batch import BatchKey
 from emu.trace.matching.role_requests import MESSAGE, packed_blocks
 from emu.trace.replay.replay import place_request
 
-_ANY = 0  # communicator, where a topology sends all of them over the same ways: what was timed for another step serves
+# The communicator of all groups where routes do not depend on it, so that times are used again between axes and steps.
+_ANY = 0
 
 
 class RequestPart(NamedTuple):

@@ -23,8 +23,8 @@ from emu.trace.trace import PARTS, Group, Kind, Trace
 CHOOSING = 64  # groups of an axis, up to which each has a choice of its own
 
 
-class RequestKind(NamedTuple):
-    """The key of requests that follow one another: where they go."""
+class RequestWay(NamedTuple):
+    """The axis, and the places of a pipeline between which a request goes; requests of one way follow one another."""
 
     axis: int
     place: int  # the first of the places that ask together
@@ -49,7 +49,7 @@ class DistinctRequest:
     splits: tuple[int, ...]  # elements of each block that a member gives; (): an even cut
     ranks: I64  # [groups, members]
     choosing: I64  # [.., members] the groups for which an algorithm is chosen: each, or one for all
-    kind: RequestKind  # equal if one follows another
+    kind: RequestWay  # equal if one follows another
 
     def of_group(self, number: int) -> Request:
         """Return the request of one of the groups in `choosing`; it has the number of groups for which the choice counts."""
@@ -274,7 +274,7 @@ def _distinct(
     said = MESSAGE if src >= 0 else names[int(one.name)], names[int(one.dtype)]
     amounts = int(one.root), int(one.size_bytes), int(one.elements)
     name = representatives.axes[axis].name
-    return DistinctRequest(axis, name, *said, *amounts, splits, ranks, choosing(ranks, every), RequestKind(*kind))
+    return DistinctRequest(axis, name, *said, *amounts, splits, ranks, choosing(ranks, every), RequestWay(*kind))
 
 
 def choosing(ranks: I64, every: I64) -> I64:
