@@ -208,6 +208,7 @@ def test_what_ends_a_job_is_told_with_its_moment(monkeypatch: pytest.MonkeyPatch
     [stopped, *_] = job.stops
     assert type(stopped) is kind
     assert str(stopped).startswith(words)
+    assert kind is RunError or str(stopped) == words
 
 
 def test_a_rank_that_begins_a_step_brings_the_faults_of_that_step(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -223,6 +223,47 @@ def test_a_rank_that_asks_rests_for_a_millisecond_or_until_it_is_due_and_hears_w
     assert host.of.poll(cast("RequestWork", Work("c")), 0)
 
 
+def test_nobody_rests_until_a_time_that_has_come(host: Host) -> None:
+    work = host.asked("a", 0, 90.0)
+    for due_s in (99.0, 100.0):
+        host.of.expected("a", due_s)
+        assert host.of.poll(cast("RequestWork", work), 0)
+    assert host.told("rest") == []
+    host.of.expected("a", 100.0001)
+    assert host.of.poll(cast("RequestWork", work), 0)
+    assert host.told("rest") == [("rest", 30, "a time", 100.0)]
+
+
+def test_a_rank_is_woken_once_its_data_are_there_and_the_time_is_near_and_answered_when_it_is_due(host: Host) -> None:
+    """In turn: nothing is asked, no data, no time, too early, near and not waiting, near and waiting, due, answered."""
+    work = host.asked("a", 0, 90.0)
+    host.of._answer_or_wake("another")
+    host.of._answer_or_wake("a")
+    host.of._held["a"].due_s = 100.2
+    host.clock.now_s = 100.1999
+    host.of._answer_or_wake("a")
+    host.of._held["a"].carried = True
+    host.of._held["a"].due_s = None
+    host.of._answer_or_wake("a")
+    host.of._held["a"].due_s = 100.20045
+    host.of._answer_or_wake("a")
+    assert host.strands.told == []
+    host.clock.now_s = 100.2
+    host.of._answer_or_wake("a")
+    assert host.strands.told == [("wake", "a", 100.2)]
+    assert host.clock.next_s == 100.20045  # as nobody was woken
+    host.strands.waiting.add("a")
+    host.of._answer_or_wake("a")
+    assert host.strands.told[1:] == [("wake", "a", 100.2)]
+    assert len(host.clock._calls) == 1
+    host.clock.now_s = 100.20045
+    host.of._answer_or_wake("a")
+    assert host.strands.told[2] == ("answer", "a", host.strands.now)
+    assert work.due_s == 100.20045
+    host.of._answer_or_wake("a")
+    assert host.told("answer") == [("answer", "a", host.strands.now)]
+
+
 def test_speeds_and_reports_go_to_the_devices_and_to_the_clock(host: Host) -> None:
     listeners = host.of.listeners()
     listeners.slowed(np.array([1.0, 0.25, 1.0, 1.0]))

@@ -171,6 +171,35 @@ def test_requests_of_one_queue_follow_one_another() -> None:
     assert {end for (number, _), end in ended(of).items() if number} == {2 * rounds}
 
 
+def test_each_member_of_a_queue_enters_its_next_request_once_it_has_left_the_one_before() -> None:
+    """The root of a reduction leaves last, when the others have long been waiting for it to send."""
+    up, down = (BatchKey(0, AlgorithmOnDims("binomial"), name, 4, 0, 4 * MB, 2 * MB, b"") for name in ("reduce", "broadcast"))
+    alone = []
+    for what in (up, down):
+        of = traffic()
+        begun(of, what, range(4))
+        alone.append(ended(of))
+    came_fs = alone[0][0, 0]
+    assert came_fs > max(alone[0][0, member] for member in (1, 2, 3))
+    of = traffic()
+    first = begun(of, up, range(4))
+    begun(of, down, range(4), after=first)
+    behind = {(1, member): came_fs + alone[1][0, member] for member in range(4)}
+    assert ended(of) == {**alone[0], **behind}
+    of, sent = traffic(), {0: 1000 * US, 1: 3000 * US + LATENCY, 2: 4000 * US + 2 * LATENCY}
+    second = begun(of, message(2 * MB), (0, 1), after=begun(of, message(MB), (0, 1)))
+    begun(of, message(MB), (0, 1), after=second)  # it waits for its receiver, too
+    assert ended(of) == {(n, member): sent[n] + member * LATENCY for n in sent for member in (0, 1)}
+
+
+def test_who_has_left_already_waits_for_nothing() -> None:
+    of = traffic()
+    first = begun(of, message(MB), (0, 1))
+    of.advance(1000 * US)
+    begun(of, message(MB), (0, 1), now=5000 * US, after=first)
+    assert {each: end for each, end in ended(of).items() if each[0]} == {(1, 0): 6000 * US, (1, 1): 6000 * US + LATENCY}
+
+
 def test_who_leaves_is_known_a_latency_ahead() -> None:
     of = traffic()
     begun(of, message(MB), (0, 1))
