@@ -264,6 +264,20 @@ def test_a_rank_is_woken_once_its_data_are_there_and_the_time_is_near_and_answer
     assert host.told("answer") == [("answer", "a", host.strands.now)]
 
 
+def test_a_rank_that_waits_is_answered_once(host: Host) -> None:
+    work = host.asked("a", 0, 90.0)
+    host.strands.waiting.add("a")
+    host.of.due("a", 100.0, 0.0)
+    host.of._land("a")
+    assert not work.done  # its data have not been moved
+    host.carried(work)
+    assert host.told("answer") == [("answer", "a", 100.0)]
+    host.of._land("a")
+    host.carried(work)
+    assert host.told("answer") == [("answer", "a", 100.0)]
+    assert host.tempo.kept.late.messages == 0  # it goes on later
+
+
 def test_speeds_and_reports_go_to_the_devices_and_to_the_clock(host: Host) -> None:
     listeners = host.of.listeners()
     listeners.slowed(np.array([1.0, 0.25, 1.0, 1.0]))

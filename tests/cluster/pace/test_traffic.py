@@ -5,8 +5,9 @@ from dataclasses import replace
 import numpy as np
 
 from emu.cluster.pace.timeliness import Pace, Tempo
-from emu.cluster.pace.traffic import Traffic
+from emu.cluster.pace.traffic import Traffic, compile_solver
 from emu.collective.algorithm import AlgorithmOnDims
+from emu.fabric.engine.solver import state
 from emu.fabric.lower import lower_placed
 from emu.fabric.run import run_graph
 from emu.topology.catalogue import build_topology
@@ -247,3 +248,19 @@ def test_who_enters_after_something_has_happened_is_later_than_it_came_by_what_h
     assert stands >= 1000 * US
     assert of.enter(other, 0, 400 * US) == stands - 400 * US
     assert of.enter(other, 1, stands + 70 * US) == 0
+
+
+def compiled() -> dict[str, list[object]]:
+    """The argument types for which each function of the solver has machine code."""
+    return {name: list(of.signatures) for name, of in vars(state).items() if hasattr(of, "signatures")}
+
+
+def test_the_solver_is_compiled_for_what_ranks_ask_of_it() -> None:
+    """Whichever comes first, the other compiles nothing more."""
+    for _ in range(2):
+        compile_solver()
+        before = compiled()
+        begun(of := traffic(), ring(4, MB), range(4))
+        assert len(ended(of)) == 4
+        assert compiled() == before
+    assert sum(map(bool, before.values())) > 3
