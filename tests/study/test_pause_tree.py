@@ -1,5 +1,6 @@
 """The trees of pauses: causes by hand on a chain of switches, and incasts whose full port and victims are known."""
 
+from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -91,7 +92,7 @@ def test_pauses_together_last_while_one_of_them_does(seed):
     found = _united(spans)
     edges = np.flatnonzero(np.diff(np.concatenate(([0], marked, [0]))))
     joined = [(a, b) for a, b in found[:, 1:3].tolist()]
-    assert all(before[1] <= after[0] for before, after in zip(joined, joined[1:], strict=False))
+    assert all(before[1] <= after[0] for before, after in pairwise(joined))
     again = np.zeros(60, bool)
     for begin, end in joined:
         again[begin:end] = True
@@ -109,9 +110,7 @@ def test_tasks_are_sorted_by_all_the_queues_that_they_cross(seed):
     queue = np.array([q for queues in crossed.values() for q in queues], np.int64)
     found = [(tuple(queues.tolist()), part.tolist()) for queues, part in _tasks_by_queues(task, queue)]
     assert len(dict(found)) == len(found)
-    assert dict(found) == {
-        own: [t for t in crossed if tuple(crossed[t]) == own] for own in map(tuple, crossed.values())
-    }
+    assert dict(found) == {own: [t for t in crossed if tuple(crossed[t]) == own] for own in map(tuple, crossed.values())}
 
 
 def held_of_one_message(pauses, hops, lanes=1, root=0):

@@ -1,6 +1,9 @@
 """The clock of paced ranks by one that stands: when a rank is prepared, woken, answered, and how late that is told."""
 
+import sys
+import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,6 +15,7 @@ import torch.distributed as dist
 
 from emu.backend.rank.request_work import RequestWork
 from emu.cluster.pace import rank_clock
+from emu.cluster.pace.alarm import Alarm
 from emu.cluster.pace.rank_clock import PacedClock, RankClock
 from emu.cluster.pace.timeliness import Tempo
 from tests.cluster.pace.paced_runs import DEVICE
@@ -356,3 +360,39 @@ def test_without_a_pace_a_request_is_answered_once_its_data_have_been_moved(monk
     own.listeners().expected("a", 5.0)
     own.listeners().stop(error := RuntimeError())
     assert strands.failure is error
+
+
+@pytest.mark.parametrize("computes", [True, False])
+@pytest.mark.parametrize("recorded", [True, False])
+@pytest.mark.parametrize("switch_s", [0.005, 1e-4])
+def test_while_ranks_run_their_sleep_and_their_computations_are_listened_to(
+    monkeypatch: pytest.MonkeyPatch, computes: bool, recorded: bool, switch_s: float
+) -> None:
+    """And threads switch at least five thousand times a second; all is as before when they have ended, however they end."""
+    clock, heard, compiled = StoppedClock(monkeypatch), list[object](), list[str]()
+    monkeypatch.setattr(rank_clock, "compile_solver", lambda: compiled.append("once"))
+    of = PacedClock(Tempo(1000.0, DEVICE, computes=computes), 4, cast("Any", Strands(clock)), lambda _: None)
+    recording = SimpleNamespace(with_listener=lambda call: nullcontext(heard.append(call)))
+    sleep, before_s = time.sleep, sys.getswitchinterval()
+    sys.setswitchinterval(switch_s)
+    try:
+        for pacer, error in ((None, None), (object(), ValueError("of a rank"))):
+            of.pacer = cast("Any", pacer)
+            with (
+                pytest.raises(ValueError, match="of a rank") if error else nullcontext(),
+                of.runs(cast("Any", recording if recorded else None)),
+            ):
+                assert time.sleep is not sleep
+                assert sys.getswitchinterval() == pytest.approx(min(switch_s, 2e-4), abs=2e-6)
+                assert of.alarm._thread.is_alive()
+                if error:
+                    raise error
+            assert time.sleep is sleep
+            assert sys.getswitchinterval() == pytest.approx(switch_s, abs=4e-6)
+            assert not of.alarm._thread.is_alive()
+            assert heard == [of._devices.computed] * (computes and recorded)
+            heard.clear()
+            of.alarm = Alarm(lambda _: None)
+    finally:
+        sys.setswitchinterval(before_s)
+    assert compiled == ["once"]

@@ -1,9 +1,12 @@
 """Requests under way on a fabric, in virtual time alone: no clock, nothing waits."""
 
+import random
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
+from emu.cluster.pace import traffic as traffic_module
 from emu.cluster.pace.timeliness import Pace, Tempo
 from emu.cluster.pace.traffic import Traffic, compile_solver
 from emu.collective.algorithm import AlgorithmOnDims
@@ -212,7 +215,46 @@ def test_a_long_run_takes_no_more_room_than_a_short_one() -> None:
     for i in range(120):
         begun(of, ring(4, 4 * MB), range(4), now=i * 10_000 * US)
         assert len(ended(of)) == 4
+        assert i or of._state.has_left.sum() >= 4  # a few that have left stay: to take them out takes time
     assert len(of._state.has_left) < 2 * 4096
+
+
+def asked_at_random(seed: int, *faults: str, topology: Topology = SWITCH, n: int = 4) -> dict[tuple[int, int], int]:
+    """When each member leaves each of thirty requests of pairs and of all, some of them behind others, come one by one."""
+    random_, found = random.Random(seed), dict[tuple[int, int], int]()
+    of, now, latest = traffic(*faults, topology=topology, n=n), 0, dict[tuple[int, ...], int]()
+    for _ in range(30):
+        ranks = tuple(random_.sample(range(n), random_.choice((2, n))))
+        what = ring(n, random_.randrange(4, 5000) * 1000) if len(ranks) == n else message(random_.randrange(1, 2000) * 1000)
+        now = max(now + random_.randrange(2000) * US, of._state.now_fs)
+        number = of.ask(what, ranks, now, latest.get(ranks) if random_.random() < 0.5 else None)
+        latest[ranks] = number
+        for member in random_.sample(range(len(ranks)), len(ranks)):
+            of.enter(number, member, now + random_.randrange(300) * US)
+        found.update({each[:2]: each[2] for each in of.advance(now)})
+    return {**found, **ended(of)}
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    ("line", "n", "faults"),
+    [
+        ("switch:n=4,bandwidth=1GB/s,latency=500ns", 4, ("link 0-4 slow 0.5 at 3ms", "npu 3 slow 0.5 at 9ms")),
+        ("torus:dims=5,bandwidth=1GB/s,latency=500ns", 5, ("link 0-1 at 9ms", "link 2-3 slow 0.25 at 12ms")),
+    ],
+)
+def test_what_is_forgotten_changes_no_moment(
+    seed: int, line: str, n: int, faults: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither of tasks that have left nor of how a request is laid; tasks move to other links in between."""
+    topology = build_topology(line)
+    plain, faulty = (asked_at_random(seed, *of, topology=topology, n=n) for of in ((), faults))
+    assert len(plain) == len(faulty) >= 60
+    assert plain != faulty
+    monkeypatch.setattr(traffic_module, "_MOST_GONE", 1)
+    monkeypatch.setattr(traffic_module, "_KEPT", 1)
+    assert asked_at_random(seed, topology=topology, n=n) == plain
+    assert asked_at_random(seed, *faults, topology=topology, n=n) == faulty
 
 
 def test_groups_of_one_axis_that_share_no_rank_have_one_communicator() -> None:

@@ -20,7 +20,7 @@ class Requests:
     def __init__(self, ranks: int) -> None:
         self.ranks, self.asked, self.waited = ranks, list[Tensor](), 0
 
-    def all_reduce(self, bucket: Tensor, group: Any, async_op: bool) -> Any:  # noqa: FBT001
+    def all_reduce(self, bucket: Tensor, group: Any, async_op: bool) -> Any:
         assert (group.size(), async_op) == (self.ranks, True)
         self.asked.append(bucket.clone())
 

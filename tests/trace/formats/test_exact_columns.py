@@ -11,7 +11,17 @@ from emu.trace.kernel_shape import Kernel
 from emu.trace.trace import Kind
 
 SIZES = 2, 4, 3  # ranks of the groups of the rank
-FIRST = {"step": 1, "kind": int(Kind.COLLECTIVE), "stream": 2, "bytes": 800, "count": 200, "kernel": 0, "batch": 0, "m": 0, "n": 0}
+FIRST = {
+    "step": 1,
+    "kind": int(Kind.COLLECTIVE),
+    "stream": 2,
+    "bytes": 800,
+    "count": 200,
+    "kernel": 0,
+    "batch": 0,
+    "m": 0,
+    "n": 0,
+}
 ASKED = {**FIRST, "k": 0, "group": 1, "instance": 5, "root": 3, "tag": 7}
 COMPUTED = {**ASKED, "kind": int(Kind.COMPUTE), "kernel": int(Kernel.PRODUCT), "m": 9, "group": -1, "root": 0}
 MOST, OTHER = 2**62, 2**31
@@ -21,7 +31,9 @@ def node(values: Any, deps: tuple[int, ...] = (), **attrs: Any) -> ChakraNode:
     return ChakraNode(9, "a-name", 4, deps, (), 0, 250, "", {EXACT: values, DTYPE: "bfloat16", **attrs})
 
 
-def row(columns: dict[str, int], named: int = 0, splits: tuple[int, ...] = (), deps: tuple[int, ...] = (), **attrs: Any) -> NodeEvent:
+def row(
+    columns: dict[str, int], named: int = 0, splits: tuple[int, ...] = (), deps: tuple[int, ...] = (), **attrs: Any
+) -> NodeEvent:
     values = tuple(exact_values([columns[name] for name in COLUMNS], named, splits))
     return exact_row(node(values, deps, **attrs), SIZES, {40: 4, 50: 5, 60: 6}, 1e-6)
 

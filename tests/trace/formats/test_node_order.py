@@ -35,7 +35,9 @@ def test_nodes_come_after_what_they_depend_on_and_the_earliest_first(seed: int) 
     for i, number in enumerate(numbers):
         deps, callers = (tuple(random_.sample(numbers[:i], random_.randint(0, min(2, i)))) for _ in range(2))
         lost = (random_.randrange(40, 50),) * (random_.random() < 0.3)
-        nodes.append(node(number, deps, (*callers, *lost) if random_.random() < 0.5 else (*lost, *callers), random_.randrange(4)))
+        nodes.append(
+            node(number, deps, (*callers, *lost) if random_.random() < 0.5 else (*lost, *callers), random_.randrange(4))
+        )
     random_.shuffle(nodes)
     found = ordered(*nodes)
     waits = {n.id: frozenset((*n.deps, *(each for each in n.callers if each in numbers))) for n in nodes}
@@ -60,7 +62,9 @@ def test_callers_that_contradict_the_data_are_all_passed_over(seed: int) -> None
 
 def test_nodes_that_are_in_order_already_stay_so() -> None:
     nodes = node(0), node(1, (0,), start_us=5), node(2, (0, 1), start_us=5), node(3, start_us=7)
-    assert ordered(*nodes) == OrderedNodes(list(nodes), {0: frozenset(), 1: frozenset({0}), 2: frozenset({0, 1}), 3: frozenset()}, 0)
+    assert ordered(*nodes) == OrderedNodes(
+        list(nodes), {0: frozenset(), 1: frozenset({0}), 2: frozenset({0, 1}), 3: frozenset()}, 0
+    )
     for changed in (
         (node(0), node(1, start_us=3), node(2, start_us=2)),
         (node(0), node(1, (2,)), node(2)),
@@ -74,7 +78,10 @@ def test_nodes_that_are_in_order_already_stay_so() -> None:
 @pytest.mark.parametrize(
     ("nodes", "why"),
     [
-        ((node(3, (4,)), node(4, (3,)), node(1), node(5, (4,))), r"node 3 \(n3\) of 'run.0.et' depends on itself, by way of others"),
+        (
+            (node(3, (4,)), node(4, (3,)), node(1), node(5, (4,))),
+            r"node 3 \(n3\) of 'run.0.et' depends on itself, by way of others",
+        ),
         ((node(1, (1,)), node(0)), r"node 1 \(n1\) of 'run.0.et' depends on itself"),
         ((node(4), node(7), node(4)), r"node 4 \(n4\) of 'run.0.et' has the number of another node \(n4\)"),
         ((node(4), node(7, (4, 9, 8))), r"node 7 \(n7\) of 'run.0.et' depends on node 9, which the file lacks"),

@@ -25,10 +25,11 @@ PRODUCTS = {"mm": 0, "addmm": 1, "bmm": 0, "baddbmm": 1, "_scaled_mm": 0, "_addm
 
 @pytest.mark.parametrize(("name", "first"), list(PRODUCTS.items()))
 @pytest.mark.parametrize(("batch", "m", "n", "k"), [((), 8, 5, 16), ((4,), 7, 32, 3), ((1,), 1, 1, 1)])
-@pytest.mark.parametrize(("kind", "dtype", "item"), [(BF16, "bfloat16", 2), (FLOAT, "float32", 4)])
+@pytest.mark.parametrize("of", [(BF16, "bfloat16", 2), (FLOAT, "float32", 4)])
 def test_a_product_multiplies_each_row_by_each_column(
-    name: str, first: int, batch: tuple[int, ...], m: int, n: int, k: int, kind: str, dtype: str, item: int
+    name: str, first: int, batch: tuple[int, ...], m: int, n: int, k: int, of: tuple[str, str, int]
 ) -> None:
+    kind, dtype, item = of
     beside = [[n]] * first
     found = work(f"aten::{name}", [*beside, [*batch, m, k], [*batch, k, n]], kind)
     many = prod(batch)
@@ -54,7 +55,12 @@ def test_an_attention_multiplies_queries_keys_and_values(name: str, mask: str | 
     inputs = [] if mask is None else ["True"] * where + [mask] + ["True"] * 3
     found = work(f"aten::{name}", [[9, 9, 9, 9]] * at + [query, key, key], BF16, [*inputs] if mask is not None else [])
     causal, back = mask in ("True", "1"), name.endswith("backward")
-    kernel = {(0, 0): Kernel.ATTENTION, (1, 0): Kernel.CAUSAL, (0, 1): Kernel.ATTENTION_BACKWARD, (1, 1): Kernel.CAUSAL_BACKWARD}
+    kernel = {
+        (0, 0): Kernel.ATTENTION,
+        (1, 0): Kernel.CAUSAL,
+        (0, 1): Kernel.ATTENTION_BACKWARD,
+        (1, 1): Kernel.CAUSAL_BACKWARD,
+    }
     products, tensors = (5, 4) if back else (2, 2)  # of a pass, and how often queries and keys are as many as it moves
     many = batch * heads
     moved = many * width * (queries + keys) * tensors
@@ -113,7 +119,7 @@ def test_a_kernel_of_ones_own_profile_says_what_it_does() -> None:
             work_of_kernel("own", {**args, name: MOST_SIZE})
     with pytest.raises(BareError, match="its 'dtype' must be one of torch's, got 'float12'"):
         work_of_kernel("own", {**args, "dtype": "float12"})
-    with pytest.raises(BareError, match="must be one of other, product, .*, got 'sum'"):
+    with pytest.raises(BareError, match=r"must be one of other, product, .*, got 'sum'"):
         work_of_kernel("own", {**args, KERNEL: "sum"})
 
 
