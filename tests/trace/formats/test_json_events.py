@@ -57,6 +57,15 @@ def test_the_entries_are_those_that_python_reads(
         assert entries(json.dumps(events, indent=indent, separators=separators), tmp_path) == [(EVENTS, e) for e in events]
 
 
+@pytest.mark.parametrize("chunk", range(1, 40))
+def test_a_number_is_whole_wherever_a_window_ends(chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_events, "_CHUNK", chunk)
+    for text in ('{"a": 1.5e-5, "b": -2E+3}', "[0.25e-7,12.5,-1e5,7]", "[0.1]", "[3e-9 ]"):
+        found = json.loads(text)
+        wanted = [*found.items()] if isinstance(found, dict) else [(EVENTS, each) for each in found]
+        assert entries(text, tmp_path) == wanted
+
+
 @pytest.mark.parametrize("chunk", [1, 5, 2**20])
 def test_a_file_that_is_cut_off_anywhere_says_after_which_event(
     chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
