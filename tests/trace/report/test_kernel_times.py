@@ -31,6 +31,7 @@ def test_kernels_are_told_by_name_and_size_with_the_median_of_their_times(seed: 
         rows, lasts = [], []
         for _ in range(random_.randrange(4, 20)):
             step, size, name, dtype = (random_.choice(some) for some in ((1, 1, 2), (8, 16), "ab", ("float32", "")))
+            name = f"{name} of {size}"
             sizes = {"kernel": 1, "batch": 1, "m": size, "n": 2, "k": 4, "bytes": size}
             rows.append(words.compute(random_.random() * bool(dtype), step=step, name=name, dtype=dtype, **sizes))
             lasts.append(random_.randrange(1, 9) * 1e-3)
