@@ -12,7 +12,8 @@ from emu.trace.formats.rank_group import MOST_RANKS, is_count, told_ranks
 
 
 @pytest.mark.parametrize(
-    ("value", "found"), [(0, 0), (5, 5), (5.0, 5), ("5", 5), ("007", 7), (MOST - 1, MOST - 1), ("9" * 18, 10**18 - 1)]
+    ("value", "found"),
+    [(0, 0), (5, 5), (5.0, 5), ("5", 5), ("007", 7), (MOST - 1, MOST - 1), ("9" * 18, 10**18 - 1), (str(MOST - 1), MOST - 1)],
 )
 def test_a_whole_number_is_taken_as_a_number_or_as_digits(value: Any, found: int) -> None:
     assert whole({"n": value}, "n") == found
