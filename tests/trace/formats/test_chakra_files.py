@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from emu.errors import InputError
+from emu.files import MOST_TEXT_BYTES
 from emu.trace.formats.chakra.chakra_files import (
     GROUPS,
     MAP,
@@ -185,6 +186,12 @@ def test_a_map_has_the_file_of_each_role_and_the_groups_of_each_rank(tmp_path: P
         other = [own if each == rank else of for each, of in enumerate(MAPPED["group_of"])]
         with pytest.raises(InputError, match=rf"group_of of rank {rank} must have the 2 groups of role 0, each with this rank"):
             read_map(mapped(tmp_path, group_of=other)).check_groups([2, 1])
+
+
+def test_a_map_may_be_larger_than_other_texts(tmp_path: Path) -> None:
+    files = mapped(tmp_path)
+    files.map.write_text(files.map.read_text() + " " * MOST_TEXT_BYTES)
+    assert len(read_map(files).groups) == 3
 
 
 @pytest.mark.parametrize(
