@@ -31,7 +31,7 @@ def test_a_product_multiplies_each_row_by_each_column(
 ) -> None:
     kind, dtype, item = of
     beside = [[n]] * first
-    found = work(f"aten::{name}", [*beside, [*batch, m, k], [*batch, k, n]], kind)
+    found = work(f"aten::{name}", [*beside, [*batch, m, k], [*batch, k, n], [1], [1]], kind)
     many = prod(batch)
     moved = many * (m * k + k * n + m * n)
     shape = Shape(Kernel.PRODUCT, many, m, n, k)
@@ -73,6 +73,13 @@ def test_an_attention_multiplies_queries_keys_and_values(name: str, mask: str | 
 @pytest.mark.parametrize("dims", [[[2, 64, 8, 128]], [[2, 64, 8], [2, 64, 8, 128]], [[2, 64, 8, 128], [64, 8, 128]], []])
 def test_an_attention_of_another_form_is_unknown(dims: list[Any]) -> None:
     assert work("aten::_flash_attention_forward", dims) is None
+
+
+def test_a_product_without_all_of_its_factors_or_their_dtypes_is_unknown() -> None:
+    for dims, types in (([[8, 16]], [BF16]), ([], []), ([[8, 16], [16, 4]], []), ([[5], [8, 16]], [BF16] * 2)):
+        name = "aten::addmm" if len(dims) == 2 and types else "aten::mm"
+        assert work(name, dims, types) is None
+    assert work_of_operator("aten::mm", {}) is None
 
 
 def test_what_moves_reads_its_tensors_and_writes_one_like_the_largest() -> None:
