@@ -107,7 +107,7 @@ def test_each_size_of_a_product_has_its_limit(place: int) -> None:
 
 @pytest.mark.parametrize(("dims", "kind"), [([MOST // 4 - 1], BF16), ([MOST // 2 - 1], "bool"), ([2**30, 2**29 - 1], FLOAT)])
 def test_the_bytes_of_a_move_have_their_limit(dims: list[int], kind: str) -> None:
-    """Of a tensor that is read and written; a size alone may be larger than that of a product."""
+    """The tensor is read and written; a size alone may be larger than that of a product."""
     assert work("aten::add", [dims], kind) is not None
     assert work("aten::add", [[*dims[:-1], 2 * dims[-1] + 2]], kind) is None
 

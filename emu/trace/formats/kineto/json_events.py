@@ -32,7 +32,7 @@ def open_json(path: Path) -> IO[str]:
         opened = gzip.open if zipped else open
         return cast("IO[str]", opened(path, "rt", encoding="utf-8", errors="replace"))
     except OSError as error:
-        raise InputError(f"profile: cannot read {str(path)!r}: {error.strerror or error}") from None
+        raise InputError(f"profile: cannot read {str(path)!r}: {error.strerror}") from None
 
 
 def json_entries(path: Path) -> Iterator[tuple[str, Any]]:

@@ -80,9 +80,9 @@ def _possible(work: KernelWork) -> KernelWork:
     Raises:
         BareError: one is larger, or less than none.
     """
-    sizes = {"bytes": work.bytes, "elements": work.elements, **dict(zip(SIZES, work.shape[1:], strict=True))}
+    sizes = {"bytes": work.bytes, **dict(zip(SIZES, work.shape[1:], strict=True))}  # each element has a byte at least
     for name in sizes:
-        whole(sizes, name, below=MOST if name in ("bytes", "elements") else _MOST_SIZE)
+        whole(sizes, name, below=MOST if name == "bytes" else _MOST_SIZE)
     return work
 
 

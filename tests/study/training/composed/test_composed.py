@@ -216,7 +216,7 @@ def test_a_request_of_the_same_npus_is_timed_once_for_all_steps_on_a_topology(mo
 
 
 def test_a_computation_of_a_composed_step_is_named_by_its_place_its_event_and_its_step(monkeypatch):
-    """As an error names it: ranks of the trace are the places of the pipeline."""
+    """Errors name tasks so; ranks of the trace are the places of the pipeline."""
     found = []
     real = composed_graph.compose
     monkeypatch.setattr(composed_graph, "compose", lambda *asked, **more: found.append(real(*asked, **more)) or found[-1])

@@ -138,7 +138,7 @@ def test_candidates_are_those_that_no_other_beats_in_time_and_in_messages_at_onc
 
 @pytest.mark.parametrize("seed", range(30))
 def test_options_are_the_front_and_the_fastest_in_the_order_of_their_times(seed):
-    """Of algorithms that are bounded within four times the present time, and have few messages: by looking at every pair."""
+    """Algorithms count whose bound is within four times the present time, and whose messages are few."""
     random, limit = Random(seed), 2**18
     every = {f"a{i}": (random.randrange(1, 60), random.choice((8, limit, limit + 1)), random.randrange(9)) for i in range(12)}
     asked_for = list[float]()
