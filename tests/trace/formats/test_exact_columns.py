@@ -1,4 +1,4 @@
-"""All that Emu writes into a node of an execution trace comes back as it was, and each value outside of its limits is refused."""
+"""All that Emu writes into a node of an execution trace comes back as it was; a value outside of its limits is refused."""
 
 import json
 from typing import Any

@@ -60,7 +60,7 @@ def seen(*kernels: MeasuredKernel, launch_s: float | None, devices: tuple[str, .
 def test_its_kernels_take_as_long_as_measured_with_their_launch_before_those_of_the_base(
     launch_s: float | None, more_s: float, of_others_s: float
 ) -> None:
-    """Kernels that the profile saw replace those of the base of the same size; one that lacks a size or a time is left aside."""
+    """Kernels that the profile saw replace those of the base of the same size; one without a size or a time is left aside."""
     same, other = SIZED["product"]._replace(seconds=9.0), SIZED["product"]._replace(m=9, seconds=8.0)
     base = replace(DEVICE, measured=(other, same), launch_overhead_s=BASE_S, fitted_on="runs")
     found = profiled_device(base, seen(*WITHOUT[:3], *SIZED.values(), *WITHOUT[3:], launch_s=launch_s), "mine")
