@@ -108,3 +108,20 @@ def test_jobs_move_out_of_the_way_to_places_that_are_left_the_smallest_that_suff
     wanted = next((one for most in (1, 2, 3) if any(run.job.npus == most for run in runs) and (one := tried(most))), None)
     found = jobs_to_move(lambda some: run_together(size, some), place, free, runs)
     assert (found and (found.places.tolist(), [(run.job.number, to.tolist()) for run, to in found.moved])) == wanted
+
+
+@pytest.mark.parametrize("sizes", [(1,), (3,), (1, 3), (3, 1)])
+def test_every_job_that_is_there_may_move(sizes: tuple[int, ...]) -> None:
+    """Jobs from place 4 on, of 12, and one that needs 8 neighbours: all of them have to go behind it."""
+    free, runs, at = np.ones(N, bool), list[GangRun](), 4
+    for number, size in enumerate(sizes):
+        places = np.arange(at, at + size)
+        free[places] = False
+        runs.append(cast("GangRun", SimpleNamespace(job=QueuedJob(number, 0, size, 1), places=places)))
+        at += size
+    found = jobs_to_move(lambda some: run_together(8, some), lambda job, some: run_together(job.npus, some), free, runs)
+    assert found is not None
+    assert found.places.tolist() == list(range(8))
+    order = sorted(range(len(sizes)), key=lambda number: -sizes[number])
+    assert [run.job.number for run, _ in found.moved] == order
+    assert sorted(place for _, to in found.moved for place in to.tolist()) == list(range(8, 8 + sum(sizes)))
