@@ -64,10 +64,10 @@ def calls_of(seed: int) -> tuple[Trace, list[list[tuple[int, str, int, float]]]]
     """A trace of three roles on four ranks, with the step, operation, elements and seconds of each call of each role."""
     random_, words = random.Random(seed), Words()
     made = [
-        (random_.choice((1, 1, 2)), random_.choice(("all_reduce", "all_gather")), random_.choice((8, 800))) for _ in range(9)
+        (random_.choice((1, 1, 2)), random_.choice(("all_reduce", "all_gather")), random_.choice((8, 8000))) for _ in range(9)
     ]
     made.sort(key=lambda call: call[0])
-    told = [[(*call, random_.randrange(1, 6) * 1e-3) for call in made] for _ in range(3)]
+    told = [[(*call, random_.randrange(1, 9) * 1e-5) for call in made] for _ in range(3)]
     roles = []
     for calls in told:
         rows, lasts = [], []
