@@ -306,3 +306,11 @@ def test_the_solver_is_compiled_for_what_ranks_ask_of_it() -> None:
         assert len(ended(of)) == 4
         assert compiled() == before
     assert sum(map(bool, before.values())) > 3
+
+
+def test_members_that_leave_are_told_in_the_order_of_their_ticks() -> None:
+    of = traffic()
+    begun(of, message(2 * MB), (0, 1))
+    begun(of, message(MB), (2, 3))
+    left = [(request, member) for request, member, _ in of.advance(10_000 * US)]
+    assert left == [(1, 0), (1, 1), (0, 0), (0, 1)]
