@@ -29,6 +29,7 @@ ALSO = {
         "tests/launch",
     ),
     "emu/model/memory": ("tests/model/generate",),  # which hold it to what real ranks hold
+    "emu/model/parallel": ("tests/model/generate",),  # which run it, and hold what is generated to what ran
     "emu/model": (FIGURES, "tests/models", "tests/study/training", "tests/launch"),
     "emu/study": (FIGURES, "tests/launch"),
     "emu/cluster/pace": ("tests/launch/test_pacing.py", "tests/launch/test_run_fake.py"),

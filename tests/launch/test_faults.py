@@ -8,6 +8,7 @@ import pytest
 from matplotlib.image import imread
 
 from emu import InputError, faults
+from launch.front.fault_model import days_of
 
 BESIDE = ("infinitehbd:k=3", "infinitehbd:k=2", "big-switch:n=2880", "nvl:72", "nvl:576", "tpuv4:cubes=5x3x3")
 
@@ -100,6 +101,27 @@ def test_a_job_waits_while_fewer_npus_find_groups_and_lost_npus_have_a_price(emu
     assert same["high_aggregate_dollars_per_npu"] == pytest.approx(row["aggregate_dollars_per_npu"] + 16000 - 9563.2)
     assert "high_aggregate_dollars_per_npu" not in row
     assert emu(*both[:-1]).out.splitlines()[2].split()[-1] == f"{same['high_aggregate_dollars_per_npu']:.2f}"
+
+
+@pytest.mark.parametrize(
+    ("text", "days"), [("1y", 365), ("3y", 1095), ("0.5y", 182.5), ("60d", 60), ("0.25d", 0.25), ("12h", 0.5), ("36h", 1.5)]
+)
+def test_a_span_is_of_hours_days_or_years_of_365_days(text: str, days: float) -> None:
+    assert days_of(text, "--mttr") == pytest.approx(days)
+
+
+@pytest.mark.parametrize("text", ["", "0h", "0.0y", "12", "h", "-1d", "1.d", "1 d", "1w", "1dd", "1e3h"])
+def test_what_is_no_span_is_refused(text: str) -> None:
+    match = re.escape(f"faults: --mttr must be hours, days or years above 0, such as 12h, 60d or 3y, got {text!r}")
+    with pytest.raises(InputError, match=match):
+        days_of(text, "--mttr")
+
+
+def test_a_share_that_fails_in_a_year_is_a_mean_time_to_failure_of_so_many_years(emu) -> None:
+    """A tenth fails in a year of 365 days: one fails every ten years, which are as many days."""
+    asked = "faults", "--topology", "nvl:72", "--mttr", "5d", "--seed", "3", "--json"
+    share, span, other = (emu(*asked, *words).json for words in (("--afr", "10%"), ("--mtbf", "3650d"), ("--mtbf", "3660d")))
+    assert share["rows"] == span["rows"] != other["rows"]
 
 
 def test_a_report_has_all_machines_and_needs_no_network(emu, tmp_path) -> None:

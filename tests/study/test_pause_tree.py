@@ -1,5 +1,6 @@
 """The trees of pauses: causes by hand on a chain of switches, and incasts whose full port and victims are known."""
 
+from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 import emu
 from emu.fabric.engine.packets.ways import message_ends
 from emu.fabric.graph import Timeline
-from emu.study.pause_tree import PauseCauses, PauseTree, _overlap_fs, held_messages, pause_causes
+from emu.study.pause_tree import PauseCauses, PauseTree, _overlap_fs, _tasks_by_queues, _united, held_messages, pause_causes
 
 SWITCH = "switch:n=8,bandwidth=50GB/s,latency=500ns"
 DRAIN = 1000  # ticks in which a port sends what made a link pause
@@ -77,6 +78,39 @@ def test_the_overlap_with_pauses_is_their_length_within_a_message():
     spans = np.array([(0, 10, 20, 1), (0, 30, 60, 1)])
     start, end = np.array([0, 15, 40, 21, 70]), np.array([100, 35, 50, 29, 90])
     assert _overlap_fs(spans, start, end).tolist() == [40, 10, 10, 0, 0]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_pauses_together_last_while_one_of_them_does(seed):
+    """By marking every tick; which queue a joint pause names is not asked."""
+    random = np.random.default_rng(seed)
+    since = random.integers(0, 40, random.integers(1, 9))
+    spans = np.stack((random.integers(0, 3, len(since)), since, since + random.integers(1, 12, len(since)), since), axis=1)
+    marked = np.zeros(60, bool)
+    for _, begin, end, _ in spans.tolist():
+        marked[begin:end] = True
+    found = _united(spans)
+    edges = np.flatnonzero(np.diff(np.concatenate(([0], marked, [0]))))
+    joined = [(a, b) for a, b in found[:, 1:3].tolist()]
+    assert all(before[1] <= after[0] for before, after in pairwise(joined))
+    again = np.zeros(60, bool)
+    for begin, end in joined:
+        again[begin:end] = True
+    assert (again == marked).all()
+    assert len(joined) >= len(edges) // 2
+    start, end = np.sort(random.integers(0, 55, (2, 20)), axis=0)
+    assert _overlap_fs(found, start, end).tolist() == [int(marked[a:b].sum()) for a, b in zip(start, end, strict=True)]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_tasks_are_sorted_by_all_the_queues_that_they_cross(seed):
+    random = np.random.default_rng(seed)
+    crossed = {task: sorted(random.choice(5, random.integers(1, 4), replace=False).tolist()) for task in range(seed % 12)}
+    task = np.array([t for t, queues in crossed.items() for _ in queues], np.int64)
+    queue = np.array([q for queues in crossed.values() for q in queues], np.int64)
+    found = [(tuple(queues.tolist()), part.tolist()) for queues, part in _tasks_by_queues(task, queue)]
+    assert len(dict(found)) == len(found)
+    assert dict(found) == {own: [t for t in crossed if tuple(crossed[t]) == own] for own in map(tuple, crossed.values())}
 
 
 def held_of_one_message(pauses, hops, lanes=1, root=0):

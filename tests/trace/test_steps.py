@@ -67,6 +67,10 @@ def test_the_order_of_work_and_every_amount_of_it_counts(words):
     other = [{**r, **(exchanged if i == 1 else {}), "step": 2} for i, r in enumerate(first)]
     first_given = [{**r, **(given if i == 1 else {})} for i, r in enumerate(first)]
     assert equal_steps(trace_of(words.events(*first_given, *other))) == ((2,), (1,))
+    ragged = [{**r, "name": "all_to_all"} if i in (1, 3) else r for i, r in enumerate(first)]
+    one, other = ([{**r, **({"splits": (3, 5)} if i == at else {})} for i, r in enumerate(ragged)] for at in (1, 3))
+    other = [{**r, "step": 2} for r in other]
+    assert equal_steps(trace_of(words.events(*one, *other))) == ((2,), (1,))  # which of the requests has them counts
     turned = [{**first[i], "step": 2} for i in (2, 3, 0, 1)]
     assert equal_steps(trace_of(words.events(*first, *turned))) == ((2,), (1,))
 

@@ -78,9 +78,8 @@ class Traffic:
         """Return the communicator number of a group; groups of one axis that share no rank have one number."""
         key = (group.axis, group.ranks)
         if key not in self._groups:
-            self._groups[key] = -1
-            numbers = communicators([Group(*known) for known in self._groups])
-            self._groups = dict(zip(self._groups, numbers, strict=True))
+            known = [*self._groups, key]
+            self._groups = dict(zip(known, communicators([Group(*each) for each in known]), strict=True))
         return self._groups[key]
 
     def ask(self, what: BatchKey, ranks: Sequence[int], now_fs: int, after: int | None = None) -> int:

@@ -17,7 +17,7 @@ def filled_groups(
     """Return, for each rank without a file, the rank whose events it has, and its own groups in the order of that rank's.
 
     A group of a missing rank is one of a rank with a file that has it as a member, or that group shifted. A rank that shares a
-    group is taken before others, as its members do the same.
+    group is taken before others, as its members do the same; so is one that does the same as a member without a file.
 
     Args:
         what: The beginning of error messages: the kind of the files.
@@ -29,31 +29,43 @@ def filled_groups(
     Raises:
         InputError: no rank has such groups.
     """
-    known, alike = _KnownGroups(groups), _members(groups, apart)
-    found: dict[int, tuple[int, list[RankGroup]]] = {}
+    known, found = _KnownGroups(groups), dict[int, tuple[int, list[RankGroup]]]()
+    alike: defaultdict[int, dict[int, None]] = defaultdict(dict)  # by rank, the ranks with a file that do the same as it
+    for rank, own in groups.items():
+        _add_members(alike, rank, own, own, apart)
     for rank in missing:
-        first = alike.get(rank, {})
+        first = alike[rank]
         for donor in (*first, *(n for n in groups if n not in first)):
-            own = [known.like(group, rank, donor, world) for group in groups[donor]]
-            if all(own):
-                found[rank] = donor, [group for group in own if group is not None]
-                known.add(found[rank][1])
+            fits = [group for each in groups[donor] if (group := known.like(each, rank, donor, world)) is not None]
+            if len(fits) == len(groups[donor]):
+                found[rank] = donor, fits
+                known.add(fits)
+                _add_members(alike, donor, fits, groups[donor], apart)
                 break
         else:
             raise InputError(f"{what}: no rank with a file has groups like those of rank {rank}; add the file of rank {rank}")
     return found
 
 
-def _members(
-    groups: Mapping[int, Sequence[RankGroup]], apart: Collection[tuple[int, ...]]
-) -> defaultdict[int, dict[int, None]]:
-    """Return, for each rank, the ranks with a file that share a group whose members all do the same."""
-    found: defaultdict[int, dict[int, None]] = defaultdict(dict)
-    for number, own in groups.items():
-        for group in own:
-            for rank in group.ranks if group.ranks not in apart else ():
-                found[rank][number] = None
-    return found
+def _add_members(
+    alike: Mapping[int, dict[int, None]],
+    donor: int,
+    own: Sequence[RankGroup],
+    of_donor: Sequence[RankGroup],
+    apart: Collection[tuple[int, ...]],
+) -> None:
+    """Add a rank with a file to what is known of the members of some groups, if members of such groups all do the same.
+
+    Args:
+        alike: By rank, the ranks with a file that do the same as it.
+        donor: The rank with a file.
+        own: The groups of a rank that does the same as that one.
+        of_donor: The groups of the rank with a file that correspond to them.
+        apart: The ranks of groups of ranks with files, whose members do not do the same.
+    """
+    for group, like in zip(own, of_donor, strict=True):
+        for rank in group.ranks if like.ranks not in apart else ():
+            alike[rank].setdefault(donor)
 
 
 class _KnownGroups:

@@ -39,6 +39,18 @@ def test_once_no_call_is_left_it_says_so_and_one_that_comes_later_is_made() -> N
     assert states == [False, False]
 
 
+def test_it_is_set_while_its_last_call_runs_and_not_after_it() -> None:
+    within, idle = list[bool](), threading.Semaphore(0)
+    alarm = Alarm(lambda _: None, idle.release)
+    assert not alarm.is_set
+    with alarm:
+        for _ in range(2):
+            alarm.at(0.0, lambda: within.append(alarm.is_set))
+            assert idle.acquire(timeout=60)
+            assert not alarm.is_set
+    assert within == [True, True]
+
+
 def test_after_a_call_that_fails_its_error_is_told_and_nothing_more_is_called() -> None:
     failed, made, error = threading.Event(), list[object](), ValueError("of its own")
 

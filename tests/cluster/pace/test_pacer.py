@@ -178,6 +178,20 @@ def test_a_member_of_which_the_fabric_hears_late_is_answered_in_time_and_told_as
     assert job.due["s"][1] == 0.0
 
 
+def test_of_members_that_come_late_the_latest_is_told_whoever_comes_after_it(job: Job) -> None:
+    """A short message brings the fabric to 101 s twice; of ranks 1 and 2, which asked before, it hears after that."""
+    job.ask("0", reduced(4 * MB), WORLD, 0)
+    job.ask("s", send(MB, 1), WORLD, 0)
+    job.ask("r", receive(MB, 0), WORLD, 1)
+    job.clock.until(102)
+    stands_s = 100 + job.of._traffic._state.now_fs / 1e12
+    assert 101 < stands_s < 102
+    for rank, at_s in ((1, stands_s - 0.75), (2, stands_s - 0.25), (3, 102.0)):
+        job.ask(f"{rank}", reduced(4 * MB), WORLD, rank, at_s=at_s)
+    job.clock.until(150)
+    assert [job.due[f"{rank}"][1] for rank in range(4)] == [0.75] * 4
+
+
 def test_a_link_that_fails_in_part_a_slow_npu_and_their_moments_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     job = Job(monkeypatch, "link 1-4 slow 0.25 from 1ms to 3ms", "npu 2 slow 0.5 at 2500us")
     job.ask("s", send(2 * MB, 1), WORLD, 0)
@@ -208,6 +222,7 @@ def test_what_ends_a_job_is_told_with_its_moment(monkeypatch: pytest.MonkeyPatch
     [stopped, *_] = job.stops
     assert type(stopped) is kind
     assert str(stopped).startswith(words)
+    assert kind is RunError or str(stopped) == words
 
 
 def test_a_rank_that_begins_a_step_brings_the_faults_of_that_step(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,3 +252,25 @@ def test_the_fabric_looks_half_a_millisecond_off_where_a_rank_goes_on(job: Job, 
     assert sorted({round(ring, 5) for ring in rings if ring > 100.5}) == looks
     assert (job.due["s1"][0], job.due["r1"][0]) == (101.0, 101.0 + LATENCY_S)
     assert not more or job.due["s2"][0] == 101.0 + 4e-6 * more
+
+
+@pytest.mark.parametrize(
+    ("ends_s", "look_s"),
+    [
+        ([], 101.0),
+        ([100.9, 102.0], 101.0),
+        ([100.9994, 101.0006], 101.0),
+        ([100.9996], 101.0001),
+        ([101.0004], 101.0009),
+        ([101.0008, 101.0004], 101.001),  # it is put off by a millisecond at most
+        ([101.0007, 100.9998], 101.001),
+        ([101.0009, 100.9998], 101.0003),
+    ],
+)
+def test_a_look_keeps_half_a_millisecond_from_where_ranks_go_on(job: Job, ends_s: list[float], look_s: float) -> None:
+    job.of._began_s = 100.0
+    for number, end_s in enumerate(ends_s):
+        asked = job.of._request_at("queue", number, (0, 1))
+        asked.expected_fs[number % 2] = job.of._tempo.virtual_fs(end_s - 100.0)
+        job.of._under_way[number] = asked
+    assert job.of._next_step_s(101.0) == pytest.approx(look_s, abs=1e-6)

@@ -1,6 +1,9 @@
 """The clock of paced ranks by one that stands: when a rank is prepared, woken, answered, and how late that is told."""
 
+import sys
+import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,6 +15,7 @@ import torch.distributed as dist
 
 from emu.backend.rank.request_work import RequestWork
 from emu.cluster.pace import rank_clock
+from emu.cluster.pace.alarm import Alarm
 from emu.cluster.pace.rank_clock import PacedClock, RankClock
 from emu.cluster.pace.timeliness import Tempo
 from tests.cluster.pace.paced_runs import DEVICE
@@ -223,6 +227,61 @@ def test_a_rank_that_asks_rests_for_a_millisecond_or_until_it_is_due_and_hears_w
     assert host.of.poll(cast("RequestWork", Work("c")), 0)
 
 
+def test_nobody_rests_until_a_time_that_has_come(host: Host) -> None:
+    work = host.asked("a", 0, 90.0)
+    for due_s in (99.0, 100.0):
+        host.of.expected("a", due_s)
+        assert host.of.poll(cast("RequestWork", work), 0)
+    assert host.told("rest") == []
+    host.of.expected("a", 100.0001)
+    assert host.of.poll(cast("RequestWork", work), 0)
+    assert host.told("rest") == [("rest", 30, "a time", 100.0)]
+
+
+def test_a_rank_is_woken_once_its_data_are_there_and_the_time_is_near_and_answered_when_it_is_due(host: Host) -> None:
+    """In turn: nothing is asked, no data, no time, too early, near and not waiting, near and waiting, due, answered."""
+    work = host.asked("a", 0, 90.0)
+    host.of._answer_or_wake("another")
+    host.of._answer_or_wake("a")
+    host.of._held["a"].due_s = 100.2
+    host.clock.now_s = 100.1999
+    host.of._answer_or_wake("a")
+    host.of._held["a"].carried = True
+    host.of._held["a"].due_s = None
+    host.of._answer_or_wake("a")
+    host.of._held["a"].due_s = 100.20045
+    host.of._answer_or_wake("a")
+    assert host.strands.told == []
+    host.clock.now_s = 100.2
+    host.of._answer_or_wake("a")
+    assert host.strands.told == [("wake", "a", 100.2)]
+    assert host.clock.next_s == 100.20045  # as nobody was woken
+    host.strands.waiting.add("a")
+    host.of._answer_or_wake("a")
+    assert host.strands.told[1:] == [("wake", "a", 100.2)]
+    assert len(host.clock._calls) == 1
+    host.clock.now_s = 100.20045
+    host.of._answer_or_wake("a")
+    assert host.strands.told[2] == ("answer", "a", host.strands.now)
+    assert work.due_s == 100.20045
+    host.of._answer_or_wake("a")
+    assert host.told("answer") == [("answer", "a", host.strands.now)]
+
+
+def test_a_rank_that_waits_is_answered_once(host: Host) -> None:
+    work = host.asked("a", 0, 90.0)
+    host.strands.waiting.add("a")
+    host.of.due("a", 100.0, 0.0)
+    host.of._land("a")
+    assert not work.done  # its data have not been moved
+    host.carried(work)
+    assert host.told("answer") == [("answer", "a", 100.0)]
+    host.of._land("a")
+    host.carried(work)
+    assert host.told("answer") == [("answer", "a", 100.0)]
+    assert host.tempo.kept.late.messages == 0  # it goes on later
+
+
 def test_speeds_and_reports_go_to_the_devices_and_to_the_clock(host: Host) -> None:
     listeners = host.of.listeners()
     listeners.slowed(np.array([1.0, 0.25, 1.0, 1.0]))
@@ -301,3 +360,39 @@ def test_without_a_pace_a_request_is_answered_once_its_data_have_been_moved(monk
     own.listeners().expected("a", 5.0)
     own.listeners().stop(error := RuntimeError())
     assert strands.failure is error
+
+
+@pytest.mark.parametrize("computes", [True, False])
+@pytest.mark.parametrize("recorded", [True, False])
+@pytest.mark.parametrize("switch_s", [0.005, 1e-4])
+def test_while_ranks_run_their_sleep_and_their_computations_are_listened_to(
+    monkeypatch: pytest.MonkeyPatch, computes: bool, recorded: bool, switch_s: float
+) -> None:
+    """And threads switch at least five thousand times a second; all is as before when they have ended, however they end."""
+    clock, heard, compiled = StoppedClock(monkeypatch), list[object](), list[str]()
+    monkeypatch.setattr(rank_clock, "compile_solver", lambda: compiled.append("once"))
+    of = PacedClock(Tempo(1000.0, DEVICE, computes=computes), 4, cast("Any", Strands(clock)), lambda _: None)
+    recording = SimpleNamespace(with_listener=lambda call: nullcontext(heard.append(call)))
+    sleep, before_s = time.sleep, sys.getswitchinterval()
+    sys.setswitchinterval(switch_s)
+    try:
+        for pacer, error in ((None, None), (object(), ValueError("of a rank"))):
+            of.pacer = cast("Any", pacer)
+            with (
+                pytest.raises(ValueError, match="of a rank") if error else nullcontext(),
+                of.runs(cast("Any", recording if recorded else None)),
+            ):
+                assert time.sleep is not sleep
+                assert sys.getswitchinterval() == pytest.approx(min(switch_s, 2e-4), abs=2e-6)
+                assert of.alarm._thread.is_alive()
+                if error:
+                    raise error
+            assert time.sleep is sleep
+            assert sys.getswitchinterval() == pytest.approx(switch_s, abs=4e-6)
+            assert not of.alarm._thread.is_alive()
+            assert heard == [of._devices.computed] * (computes and recorded)
+            heard.clear()
+            of.alarm = Alarm(lambda _: None)
+    finally:
+        sys.setswitchinterval(before_s)
+    assert compiled == ["once"]

@@ -1,12 +1,16 @@
 """Requests under way on a fabric, in virtual time alone: no clock, nothing waits."""
 
+import random
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
+from emu.cluster.pace import traffic as traffic_module
 from emu.cluster.pace.timeliness import Pace, Tempo
-from emu.cluster.pace.traffic import Traffic
+from emu.cluster.pace.traffic import Traffic, compile_solver
 from emu.collective.algorithm import AlgorithmOnDims
+from emu.fabric.engine.solver import state
 from emu.fabric.lower import lower_placed
 from emu.fabric.run import run_graph
 from emu.topology.catalogue import build_topology
@@ -171,6 +175,35 @@ def test_requests_of_one_queue_follow_one_another() -> None:
     assert {end for (number, _), end in ended(of).items() if number} == {2 * rounds}
 
 
+def test_each_member_of_a_queue_enters_its_next_request_once_it_has_left_the_one_before() -> None:
+    """The root of a reduction leaves last, when the others have long been waiting for it to send."""
+    up, down = (BatchKey(0, AlgorithmOnDims("binomial"), name, 4, 0, 4 * MB, 2 * MB, b"") for name in ("reduce", "broadcast"))
+    alone = []
+    for what in (up, down):
+        of = traffic()
+        begun(of, what, range(4))
+        alone.append(ended(of))
+    came_fs = alone[0][0, 0]
+    assert came_fs > max(alone[0][0, member] for member in (1, 2, 3))
+    of = traffic()
+    first = begun(of, up, range(4))
+    begun(of, down, range(4), after=first)
+    behind = {(1, member): came_fs + alone[1][0, member] for member in range(4)}
+    assert ended(of) == {**alone[0], **behind}
+    of, sent = traffic(), {0: 1000 * US, 1: 3000 * US + LATENCY, 2: 4000 * US + 2 * LATENCY}
+    second = begun(of, message(2 * MB), (0, 1), after=begun(of, message(MB), (0, 1)))
+    begun(of, message(MB), (0, 1), after=second)  # it waits for its receiver, too
+    assert ended(of) == {(n, member): sent[n] + member * LATENCY for n in sent for member in (0, 1)}
+
+
+def test_who_has_left_already_waits_for_nothing() -> None:
+    of = traffic()
+    first = begun(of, message(MB), (0, 1))
+    of.advance(1000 * US)
+    begun(of, message(MB), (0, 1), now=5000 * US, after=first)
+    assert {each: end for each, end in ended(of).items() if each[0]} == {(1, 0): 6000 * US, (1, 1): 6000 * US + LATENCY}
+
+
 def test_who_leaves_is_known_a_latency_ahead() -> None:
     of = traffic()
     begun(of, message(MB), (0, 1))
@@ -182,7 +215,46 @@ def test_a_long_run_takes_no_more_room_than_a_short_one() -> None:
     for i in range(120):
         begun(of, ring(4, 4 * MB), range(4), now=i * 10_000 * US)
         assert len(ended(of)) == 4
+        assert i or of._state.has_left.sum() >= 4  # a few that have left stay: to take them out takes time
     assert len(of._state.has_left) < 2 * 4096
+
+
+def asked_at_random(seed: int, *faults: str, topology: Topology = SWITCH, n: int = 4) -> dict[tuple[int, int], int]:
+    """When each member leaves each of thirty requests of pairs and of all, some of them behind others, come one by one."""
+    random_, found = random.Random(seed), dict[tuple[int, int], int]()
+    of, now, latest = traffic(*faults, topology=topology, n=n), 0, dict[tuple[int, ...], int]()
+    for _ in range(30):
+        ranks = tuple(random_.sample(range(n), random_.choice((2, n))))
+        what = ring(n, random_.randrange(4, 5000) * 1000) if len(ranks) == n else message(random_.randrange(1, 2000) * 1000)
+        now = max(now + random_.randrange(2000) * US, of._state.now_fs)
+        number = of.ask(what, ranks, now, latest.get(ranks) if random_.random() < 0.5 else None)
+        latest[ranks] = number
+        for member in random_.sample(range(len(ranks)), len(ranks)):
+            of.enter(number, member, now + random_.randrange(300) * US)
+        found.update({each[:2]: each[2] for each in of.advance(now)})
+    return {**found, **ended(of)}
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    ("line", "n", "faults"),
+    [
+        ("switch:n=4,bandwidth=1GB/s,latency=500ns", 4, ("link 0-4 slow 0.5 at 3ms", "npu 3 slow 0.5 at 9ms")),
+        ("torus:dims=5,bandwidth=1GB/s,latency=500ns", 5, ("link 0-1 at 9ms", "link 2-3 slow 0.25 at 12ms")),
+    ],
+)
+def test_what_is_forgotten_changes_no_moment(
+    seed: int, line: str, n: int, faults: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither of tasks that have left nor of how a request is laid; tasks move to other links in between."""
+    topology = build_topology(line)
+    plain, faulty = (asked_at_random(seed, *of, topology=topology, n=n) for of in ((), faults))
+    assert len(plain) == len(faulty) >= 60
+    assert plain != faulty
+    monkeypatch.setattr(traffic_module, "_MOST_GONE", 1)
+    monkeypatch.setattr(traffic_module, "_KEPT", 1)
+    assert asked_at_random(seed, topology=topology, n=n) == plain
+    assert asked_at_random(seed, *faults, topology=topology, n=n) == faulty
 
 
 def test_groups_of_one_axis_that_share_no_rank_have_one_communicator() -> None:
@@ -218,3 +290,27 @@ def test_who_enters_after_something_has_happened_is_later_than_it_came_by_what_h
     assert stands >= 1000 * US
     assert of.enter(other, 0, 400 * US) == stands - 400 * US
     assert of.enter(other, 1, stands + 70 * US) == 0
+
+
+def compiled() -> dict[str, list[object]]:
+    """The argument types for which each function of the solver has machine code."""
+    return {name: list(of.signatures) for name, of in vars(state).items() if hasattr(of, "signatures")}
+
+
+def test_the_solver_is_compiled_for_what_ranks_ask_of_it() -> None:
+    """Whichever comes first, the other compiles nothing more."""
+    for _ in range(2):
+        compile_solver()
+        before = compiled()
+        begun(of := traffic(), ring(4, MB), range(4))
+        assert len(ended(of)) == 4
+        assert compiled() == before
+    assert sum(map(bool, before.values())) > 3
+
+
+def test_members_that_leave_are_told_in_the_order_of_their_ticks() -> None:
+    of = traffic()
+    begun(of, message(2 * MB), (0, 1))
+    begun(of, message(MB), (2, 3))
+    left = [(request, member) for request, member, _ in of.advance(10_000 * US)]
+    assert left == [(1, 0), (1, 1), (0, 0), (0, 1)]

@@ -110,6 +110,13 @@ def test_what_a_fit_found_is_read_as_it_was_written(tmp_path):
     assert (tmp_path / "fitted.json").read_text().endswith("}\n")
 
 
+def test_what_is_fitted_without_blind_halves_has_no_errors_and_is_read_so(tmp_path):
+    plain = {"plain": Fitted(("one",), {"clock": 0.9}, {}), "other": Fitted(("two",), {}, {})}
+    assert (plain["plain"].blind, plain["plain"].unseen) == ({}, {})
+    write_fitted(plain, tmp_path / "fitted.json")
+    assert read_fitted(tmp_path / "fitted.json") == plain
+
+
 def test_constants_for_a_model_have_not_seen_it():
     assert FITTED.for_model("one") == ({"clock": 0.8}, ("two",))
     assert FITTED.for_model("three") == ({"clock": 0.9}, ("one", "two"))

@@ -291,6 +291,10 @@ def test_batch_arithmetic():
     assert replace(plan, microbatch=0).passes == 1
     assert Plan(pp=2, global_batch=6).passes == 6
     assert plan.alone() == Plan(global_batch=16, seq=32)
+    kept = {"global_batch": 24, "seq": 96, "capacity": 1.5, "clip": 0.25}  # what changes the loss or the step
+    for name in kept:
+        words = {other: value for other, value in kept.items() if other != name}
+        assert Plan(tp=2, dp=4, sp=True, microbatch=2, recompute="full", **words).alone() == Plan(**words)
     assert Plan(dp=8, sharding="fsdp").shard_ranks == 8
     assert Plan(dp=8, sharding="fsdp", shard=4).shard_ranks == 4
     assert Plan(dp=8).shard_ranks == 1

@@ -7,7 +7,7 @@ import pytest
 
 from emu.errors import InputError
 from emu.study.jobs.job import Job, loop_work
-from emu.study.jobs.job_placement import POLICIES, place_jobs, segments_of
+from emu.study.jobs.job_placement import POLICIES, place_jobs, read_policy, segments_of
 from emu.topology.catalogue import build_topology
 
 SERVERS = "servers:nodes=4,gpus=4"
@@ -73,3 +73,52 @@ def test_seeds_place_differently():
 def test_more_ranks_than_npus_are_refused():
     with pytest.raises(InputError, match="jobs: ranks of job 0, job 1 must be at most 16, the free NPUs of servers"):
         placed("packed", (10, 7))
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("packd", "jobs: no placement is called 'packd'; did you mean packed?"),
+        ("packed:tight", "jobs: no placement is called 'packed:tight'; packed is"),
+        ("spread:wide:unit=2", "jobs: no placement is called 'spread:wide:unit=2'"),
+        ("packed:unit=2", "placement packed"),
+        ("random:units=2", "placement random"),
+        ("spread:unit=0", "placement spread: unit must be a whole number of 1 or more, got '0'"),
+        ("random:unit=0", "placement random: unit must be a whole number of 1 or more, got '0'"),
+        ("random:seed=-1", "placement random: seed must be a whole number of 0 or more, got '-1'"),
+        ("spread:unit=1.5", "placement spread: unit must be a whole number of 1 or more, got '1.5'"),
+    ],
+)
+def test_a_policy_that_nobody_knows_is_refused(text, line):
+    with pytest.raises(InputError) as raised:
+        read_policy(text)
+    assert str(raised.value).startswith(line.partition(";")[0])
+
+
+def test_a_policy_is_read_with_its_settings():
+    for name, (policy, known) in POLICIES.items():
+        assert read_policy(name) == (policy, {})
+        for key in known:
+            assert read_policy(f"{name}:{key}=3") == (policy, {key: 3})
+    assert read_policy("random:seed=0,unit=2") == (POLICIES["random"][0], {"seed": 0, "unit": 2})
+
+
+@pytest.mark.parametrize(
+    ("sizes", "named", "line"),
+    [
+        ((2, 3), {1: (0, 3)}, "jobs: npus of job 1 must be one for each of its 3 ranks, got 2"),
+        ((2, 2), {0: (0, 16)}, "jobs: npus of job 0 must be 0 to 15, the NPUs of servers"),
+        ((2, 2), {0: (-1, 3)}, "jobs: npus of job 0 must be 0 to 15, the NPUs of servers"),
+        ((2, 2), {0: (0, 3), 1: (4, 3)}, "jobs: npus of job 1"),
+        ((2,), {0: (5, 5)}, "jobs: npus of job 0"),
+    ],
+)
+def test_named_npus_that_a_job_cannot_have_are_refused(sizes, named, line):
+    with pytest.raises(InputError) as raised:
+        placed("packed", sizes, named=named)
+    assert str(raised.value).startswith(line)
+
+
+def test_jobs_that_name_all_of_their_npus_may_have_the_first_and_the_last():
+    assert placed("packed", (2, 2), named={0: (15, 0), 1: (1, 14)}) == [[15, 0], [1, 14]]
+    assert placed("packed", (10, 6)) == [list(range(10)), list(range(10, 16))]  # all that there are

@@ -1,6 +1,6 @@
 """Why a row is slower, which rows are on the front, and what a search says of itself: by rows that are made by hand."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from math import inf
 
 import pytest
@@ -8,7 +8,7 @@ import pytest
 from emu.model.plan.plan_text import parse_plan
 from emu.study.planning.plan_table import front_of
 from emu.study.planning.search.results import FULL, QUICK, THOROUGH, ResultCache, SearchState, StepJob
-from emu.study.planning.search.row import Candidate, PlanRow, parts_s, reason_of
+from emu.study.planning.search.row import Candidate, PlanRow, PlanTable, parts_s, reason_of
 from emu.trace.report.mean_parts import MeanParts
 
 MS = 1e-3
@@ -32,6 +32,17 @@ def row(plan="dp=4", *, compute=10.0, axes=None, bubble=0.0, idle=0.0, optimizer
 
 
 BEST = row(axes={"dp": 2.0, "tp": 1.0}, bubble=1.0, idle=0.5)
+
+
+def test_the_fastest_of_a_table_is_its_first_row_that_no_reason_leaves_behind():
+    """Rows that a user named beside the search may come before it in the table, each with the reason why it is slower."""
+    rows = [replace(row(compute=float(i + 1)), why=why) for i, why in enumerate(("slower", "", "", "slower"))]
+    kept = {"model": "m", "npus": 4, "device": "d", "memory_bytes": 0, "global_batch": 8, "seq": 64, "software": "pytorch"}
+    ended = {"given": "", "not_searched": (), "plans": 4, "candidates": 4, "timed": 4, "ended": "proved", "decided": {}}
+    rest = {"least_s": None, "front": (), "seen": (), "assumptions": (), "wall_s": 0.0}
+    for first in range(3):
+        table = PlanTable(**kept, **ended, **rest, rows=tuple(rows[first:]))
+        assert table.fastest is rows[max(first, 1)]
 
 
 def test_the_parts_of_a_step_add_up_to_it():

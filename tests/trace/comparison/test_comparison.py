@@ -240,3 +240,23 @@ def test_steps_in_which_nothing_happens_are_equal(words):
     silent = trace_of(words.events(words.mark()))
     assert compare(silent, silent).equal
     assert not compare(silent, trace_of(words.events(words.compute(1), words.mark()))).equal
+
+
+@pytest.mark.parametrize("first", range(6))
+@pytest.mark.parametrize("second", range(6))
+def test_of_several_differences_the_earliest_event_is_told(words, first, second):
+    """Three computations and three requests in turn, of which two have other amounts: the lower row is told."""
+
+    def trace(*changed):
+        rows = []
+        for row in range(6):
+            more = 1 + (row in changed)
+            asked = words.collective(8 * more, instance=row // 2) if row % 2 else words.compute(more, stream=row // 2 % 2)
+            rows.append(asked)
+        return trace_of(words.events(*rows), groups=(Group("dp", (0, 1)),))
+
+    found = compare(trace(), trace(first, second))
+    assert found.first is not None
+    assert (found.first.rank, found.first.event) == (0, min(first, second))
+    assert ("request" in found.first.what) == bool(min(first, second) % 2)
+    assert compare(trace(first, second), trace(first, second)).first is None

@@ -235,7 +235,7 @@ class _Rows:
 
         The number counts the names of groups of these ranks, so that it is the same in the files of all members.
         """
-        every = sorted({*self.job.groups, *self.told, _ALL}, key=lambda of: (len(of), of))
+        every = sorted({*self.job.groups, *self.told, _ALL})
         alike = [each for each in every if self.job.named(each, self.told) == ranks]
         at = alike.index(name) if name in alike else 0
         return f"\n{at + 1}" if at else ""

@@ -16,11 +16,14 @@ _UNEVEN = "all_to_all"  # the operation whose members may have buffers of differ
 def agreed_requests(ranks: Mapping[int, RankEvents]) -> dict[int, dict[int, ProfiledRequest]]:
     """Return, by rank and row, each request completed from the profiles of other members: largest buffer, and dtype.
 
+    Args:
+        ranks: The events of each rank that has a profile, in the order of the ranks.
+
     Raises:
         InputError: a rank is no member of a group that it calls, or members do not make equal calls.
     """
     calls: defaultdict[RankGroup, dict[int, list[int]]] = defaultdict(dict)
-    for rank, of_rank in sorted(ranks.items()):
+    for rank, of_rank in ranks.items():
         _check_ends(rank, of_rank)
         for group, rows in of_rank.events.collectives().items():
             calls[group][rank] = rows

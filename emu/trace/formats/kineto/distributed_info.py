@@ -27,8 +27,9 @@ def distributed_info(told: Any, file: str) -> DistributedInfo:
         InputError: it is not as PyTorch writes it.
     """
     try:
-        rank, world = told and told.get("rank"), told and told.get("world_size")
-        config = [(str(of["pg_name"]), of) for of in (told or {}).get("pg_config") or ()]
+        entries = {} if told is None else told
+        rank, world = entries.get("rank"), entries.get("world_size")
+        config = [(str(of["pg_name"]), of) for of in entries.get("pg_config") or ()]
         groups = {name: told_ranks(of["ranks"]) for name, of in config if of.get("ranks")}
         labels = {name: str(of.get("pg_desc", "")) for name, of in config}
         for name, value in (("rank", rank), ("world_size", world)):

@@ -25,7 +25,8 @@ def whole(args: Mapping[str, Any], name: str, default: int | None = None, least:
     """
     value = args.get(name, default)
     found = int(value) if isinstance(value, str) and value.removeprefix("-").isdecimal() and len(value) < 20 else value
-    if isinstance(found, bool) or not isinstance(found, int | float) or found != found // 1 or not least <= found < below:
+    counts = (isinstance(found, int) and not isinstance(found, bool)) or (isinstance(found, float) and found.is_integer())
+    if not counts or not least <= found < below:
         raise BareError(f"must have a whole number of {least} or more and below {below} as {name!r}, got {str(value)[:40]!r}")
     return int(found)
 

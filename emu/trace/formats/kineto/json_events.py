@@ -14,6 +14,7 @@ EVENTS = "traceEvents"  # the key whose list has one entry for each event
 _MAGIC = b"\x1f\x8b"  # the first bytes of a gzip
 _CHUNK = 2**20  # characters that are read at once
 _LONGEST = 2**26  # characters of the longest entry
+_IN_NUMBER = "e-"  # the longest text within a number behind which it may end, as in 1e-5
 _decode = json.JSONDecoder(strict=False).raw_decode  # names of kernels have control characters in some profiles
 
 
@@ -31,7 +32,7 @@ def open_json(path: Path) -> IO[str]:
         opened = gzip.open if zipped else open
         return cast("IO[str]", opened(path, "rt", encoding="utf-8", errors="replace"))
     except OSError as error:
-        raise InputError(f"profile: cannot read {str(path)!r}: {error.strerror or error}") from None
+        raise InputError(f"profile: cannot read {str(path)!r}: {error.strerror}") from None
 
 
 def json_entries(path: Path) -> Iterator[tuple[str, Any]]:
@@ -109,8 +110,9 @@ class _Window:
                 if not self._read_more():
                     raise (EOFError() if cut else error) from None
             else:
-                if end < len(self._text) or not self._read_more():  # a number may go on behind the window
-                    self._at = end
+                length = end - self._at
+                if len(self._text) - end > len(_IN_NUMBER) or not self._read_more():  # a number may go on behind the window
+                    self._at += length
                     return value
 
 

@@ -80,9 +80,9 @@ def _possible(work: KernelWork) -> KernelWork:
     Raises:
         BareError: one is larger, or less than none.
     """
-    sizes = {"bytes": work.bytes, "elements": work.elements, **dict(zip(SIZES, work.shape[1:], strict=True))}
+    sizes = {"bytes": work.bytes, **dict(zip(SIZES, work.shape[1:], strict=True))}  # each element has a byte at least
     for name in sizes:
-        whole(sizes, name, below=MOST if name in ("bytes", "elements") else _MOST_SIZE)
+        whole(sizes, name, below=MOST if name == "bytes" else _MOST_SIZE)
     return work
 
 
@@ -112,12 +112,10 @@ def _sized(name: str, args: Mapping[str, Any]) -> tuple[Shape, str, int] | None:
     """Return the shape, dtype and bytes of a product or attention; None if its tensors have an unexpected form.
 
     Raises:
-        BareError: the dtype is unknown.
+        BareError: the dtype is unknown; too few tensors raise one of `UNREADABLE`.
     """
     dims, types = args.get("Input Dims") or (), args.get("Input type") or ()
     first = _PRODUCTS[name][0] if name in _PRODUCTS else _ATTENTIONS[name].query
-    if len(dims) <= first + 1 or len(types) <= first:
-        return None
     shape = _product(*dims[first : first + 2]) if name in _PRODUCTS else _attention(name, dims, args)
     if shape is None:
         return None

@@ -1,5 +1,6 @@
 """A step composed of requests timed once, against the whole graph of all its ranks."""
 
+import re
 from dataclasses import fields, replace
 
 import numpy as np
@@ -14,6 +15,7 @@ from emu.model.model import MODELS
 from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.software import MEGATRON
 from emu.model.stack.stack import SOFTWARE, Stack
+from emu.study.training.composed import composed_graph
 from emu.study.training.composed import isolated_request as timing
 from emu.study.training.composed.bodies import Sharing, bodies_of
 from emu.study.training.composed.isolated_request import IsolatedRequest, time_isolated
@@ -23,6 +25,7 @@ from emu.study.training.composed.step_on_fabric import COMPOSED_ASSUMED
 from emu.study.training.estimate import EstimateRequest, estimate
 from emu.study.training.step_choice.algorithm_search import TimingEffort
 from emu.topology.catalogue import build_topology
+from emu.trace.trace import Kind
 from emu.units import TICKS_PER_S
 from tests.study.training.composed.composed_and_whole import H100, both_ways
 
@@ -210,3 +213,23 @@ def test_a_request_of_the_same_npus_is_timed_once_for_all_steps_on_a_topology(mo
     monkeypatch.undo()
     anew = estimate(requests[1], build_topology("ub-mesh:board"), H100, effort=TimingEffort(0))
     assert anew.step_time_s == estimate(requests[1], board, H100, effort=TimingEffort(0)).step_time_s
+
+
+def test_a_computation_of_a_composed_step_is_named_by_its_place_its_event_and_its_step(monkeypatch):
+    """Errors name tasks so; ranks of the trace are the places of the pipeline."""
+    found = []
+    real = composed_graph.compose
+    monkeypatch.setattr(composed_graph, "compose", lambda *asked, **more: found.append(real(*asked, **more)) or found[-1])
+    both_ways("servers:nodes=4", "tp=4,pp=2,dp=4,vp=2", global_batch=16, seq=64)
+    composed = found[-1]
+    trace, first = composed.requests_by_place.trace, composed.requests_by_place.first_event
+    names = 0
+    for place in range(trace.n_ranks):
+        events = trace.events_of(place)
+        for row in np.flatnonzero(events.kind == Kind.COMPUTE).tolist()[::17]:
+            task = int(composed.begins[composed.start[int(first[place]) + row]])
+            assert composed.event_name(task) == f"event {row} of rank {place} ({events.name[row]} of step {events.step[row]})"
+            names += 1
+    assert names > 10
+    bodies = [composed.event_name(int(task)) for task in composed.firsts[:20]]
+    assert all(re.fullmatch(r"(a message of )?event \d+ of rank [01] \(\w+ of step 1\)", name) for name in bodies), bodies

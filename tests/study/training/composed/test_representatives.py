@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack import Stack
 from emu.study.choice.chooser import choice_on
 from emu.study.training.composed.representatives import Axis, Representatives
+from emu.study.training.composed.requests_by_place import requests_by_place
 from emu.study.training.composed.step_on_fabric import StepOnFabric
 from emu.study.training.step.step import time_trace
 from emu.study.training.timed_step import GeneratedStep, time_step
@@ -84,3 +86,36 @@ def test_a_rank_that_another_one_waits_for_is_found_through_the_one_between():
     standing_ = Representatives(((),) * 4, ((),) * 4, axes, np.array([0, 1, 2, 3, 2]))
     assert [standing_.waited_rank(0, place) for place in (1, 2, 3)] == [1, 2, 3]
     assert standing_.waited_rank(1, 2, ("dp",)) == 2
+
+
+@pytest.mark.parametrize("members", [2, 4, 5])
+@pytest.mark.parametrize("seed", range(15))
+def test_messages_of_a_ring_meet_those_of_their_distance_and_their_tag(seed, members):
+    """Each rank of a place sends to and receives from others of its place in one order; queues of a distance are apart."""
+    random, words = Random(seed), laid.Words()
+    queues = [(far, tag) for far in range(1, members) for tag in ((0, 1, 4), (0, 1))[seed % 2]]
+    waiting = {"send": [], "recv": []}
+    for number, queue in enumerate(random.choices(queues, k=12)):
+        for left in waiting.values():
+            left.append((number, queue))
+    random.shuffle(waiting["recv"])
+    for queue in queues:  # of one queue the receives come in the order of the sends
+        at = [i for i, each in enumerate(waiting["recv"]) if each[1] == queue]
+        for i, each in zip(at, sorted(waiting["recv"][i] for i in at), strict=True):
+            waiting["recv"][i] = each
+    rows, numbers = [], []
+    while waiting["send"] or waiting["recv"]:
+        kind = random.choice([kind for kind, left in waiting.items() if left])
+        number, (far, tag) = waiting[kind].pop(0)
+        peer = far if kind == "send" else members - far  # the representative is member 0
+        rows.append(getattr(words, kind)(8 + number, peer, tag=tag))
+        numbers.append(number)
+    ring = Axis("cp", np.arange(2 * members).reshape(2, members))
+    one = Representatives((words.events(*rows),), ((0,),), (ring,), np.zeros(2 * members, np.int64), rings=True)
+    found = requests_by_place(one)
+    call = dict(zip(found.event.tolist(), found.call.tolist(), strict=True))
+    assert [numbers.index(number) for number in numbers] == [
+        next(row for row in range(len(rows)) if call[row] == call[each]) for each in range(len(rows))
+    ]
+    assert sorted(call.values()) == [each for pair in range(12) for each in (pair, pair)]
+    assert found.counts.sum() == 12

@@ -33,6 +33,22 @@ def test_one_rank_is_the_reference_to_the_bit():
     assert learned.gradient_error == 0
 
 
+@pytest.mark.parametrize(("steps", "seed"), [(1, 5), (2, 0), (4, 1)])
+def test_gradients_from_the_weights_before_the_last_step_are_those_of_the_last_step(steps, seed):
+    """Every step has a batch of its own, so that another step's tokens, or another seed's weights, have other gradients."""
+    own = replace(program("dp=2", steps), seed=seed)
+    kept = own.reference()
+    assert sorted(kept.gradients) == sorted({0, steps - 1})
+    weights = kept.weights or own._single_rank_model().weights()
+    assert (steps == 1) == (not kept.weights)
+    found = own.reference_gradients(weights)
+    last = kept.gradients[steps - 1]
+    assert found.keys() == last.keys()
+    assert all(torch.equal(found[name], last[name]) for name in last)
+    other = replace(own, steps=steps + 1).reference_gradients(weights)
+    assert not all(torch.equal(other[name], last[name]) for name in last)
+
+
 def test_microbatches_change_the_passes_and_not_the_step():
     learned = learn(program("dp=2,tp=2", microbatch=2), Choice())
     np.testing.assert_allclose(learned.loss, learned.reference_loss, rtol=1e-5)

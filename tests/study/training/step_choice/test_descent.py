@@ -1,12 +1,14 @@
 """The descent over what serves each coordinate, on steps whose times are a formula."""
 
 from collections.abc import Callable, Mapping
+from random import Random
+from types import SimpleNamespace
 
 import pytest
 
 from emu.collective.algorithm import AlgorithmOnDims
 from emu.study.training.step_choice.descent import Descent, Move, StepTime, _axis_moves, _joint_moves
-from emu.study.training.step_choice.options import Coordinate, Option, pareto_front
+from emu.study.training.step_choice.options import Coordinate, Option, ServedFabric, pareto_front
 
 ALONE = Option("each alone", lambda _: None)
 A, B, C = (Coordinate(axis, "all_reduce", 5) for axis in ("a", "b", "c"))
@@ -132,6 +134,39 @@ def test_candidates_are_those_that_no_other_beats_in_time_and_in_messages_at_onc
     ]
     found = pareto_front([(ticks, flows, name) for name, ticks, flows in rows])
     assert [name for _, _, name in found] == ["direct", "bruck", "ring"]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_options_are_the_front_and_the_fastest_in_the_order_of_their_times(seed):
+    """Algorithms count whose bound is within four times the present time, and whose messages are few."""
+    random, limit = Random(seed), 2**18
+    every = {f"a{i}": (random.randrange(1, 60), random.choice((8, limit, limit + 1)), random.randrange(9)) for i in range(12)}
+    asked_for = list[float]()
+    ticks = random.randrange(4, 20)
+
+    def served_by(_, name):
+        least, _, flows = every[name]
+        return SimpleNamespace(isolated=lambda _: SimpleNamespace(ticks=least + len(name), flows=flows))
+
+    def bounds(_, within_fs):
+        asked_for.append(within_fs)
+        found = sorted((least, name) for name, (least, *_) in every.items() if least <= within_fs)
+        return iter([SimpleNamespace(name=name, messages=every[name][1], bound_fs=least) for least, name in found])
+
+    now = SimpleNamespace(ticks=ticks)
+    fabric = SimpleNamespace(bounds=bounds, isolated=lambda _: now, served_by=served_by, algorithm=lambda name: name)
+    times = {name: (least + len(name), flows) for name, (least, count, flows) in every.items() if count <= limit}
+    times = {name: time for name, time in times.items() if every[name][0] <= 4 * ticks}
+    for few in (0, 1, 3):
+        first = sorted((*time, name) for name, time in times.items())
+        kept = {name for *_, name in first[:few]}
+        for at, (_, flows, name) in enumerate(first):
+            if not any(other[1] <= flows for other in first[:at]):
+                kept.add(name)
+        found = ServedFabric.options(fabric, None, few)
+        assert found == [name for *_, name in first if name in kept]
+        assert asked_for.pop() == 4 * ticks
+        assert ServedFabric.least_ticks(fabric, None, ()) == min([ticks, *(time for time, _ in times.values())])
 
 
 def test_the_twelve_cheapest_moves_of_a_whole_axis_are_tried_and_no_more():
