@@ -1,4 +1,4 @@
-"""Keep the figures of today: `python -m tests.figures [WORDS ...]`, from the root of the repository, after a change that was meant.
+"""Keep the figures of today: `python -m tests.figures [WORDS ...]`, from the root of the repository, after a meant change.
 
 With WORDS, only the questions whose names contain one of them are asked, and the figures of the others stay as they are kept.
 """
