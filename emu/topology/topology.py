@@ -201,6 +201,7 @@ class Topology:
     backups: bool = False  # whether its placer gives ranks backups in place of faulty NPUs
     fault_handler: FaultHandler | None = None  # gives the system's reaction to failed parts; None: routes lead round them
     routing: tuple[object, ...] = ()  # settings of its router that the name does not include
+    network: Mapping[str, str] = field(default_factory=dict)  # of packets: `kind` and its settings; {}: unnamed
     shares: tuple[float, ...] = ()  # share of the wire's rate that links have, by dimension, the last for the rest; (): 1
 
     def __repr__(self) -> str:
@@ -224,6 +225,8 @@ class Topology:
             raise InputError(f"{self.name}: link {np.argmax(bad)} must have a finite bandwidth above 0")
         if self.adders is not None and len(self.adders) != self.n_nodes:
             raise must_be(self.name, "adders", f"one for each of {self.n_nodes} nodes", len(self.adders))
+        if self.network and "kind" not in self.network:
+            raise must_be(self.name, "network", "given with its kind, such as kind = 'roce'", ", ".join(self.network))
         for name in ("message_fs", "adding_fs"):
             if getattr(self, name) < 0:
                 raise must_be(self.name, name, "0 or more", getattr(self, name))

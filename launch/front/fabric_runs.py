@@ -202,7 +202,7 @@ def _placed(request: BenchRequest, topology: Topology) -> PlacedBench:
 def _collective(request: BenchRequest, topology: Topology, packets: PacketFabric) -> FabricRun:
     """Return the run of a collective by packets."""
     [size] = request.sizes
-    case = next_case(_placed(request, topology), size)
+    packets, case = packets.on(topology), next_case(_placed(request, topology), size)
     job = case.job(size)
     with progress_bar(f"running {job.name} by packets"):
         found = collective_run(job._replace(name=f"{job.name} of {format_size(size)}"), packets)
@@ -211,7 +211,7 @@ def _collective(request: BenchRequest, topology: Topology, packets: PacketFabric
 
 def _trace(what: TraceLike, timing: TraceTiming, packets: PacketFabric) -> FabricRun:
     """Return the run of all steps of a trace by packets."""
-    _one(timing.machines)
+    packets = packets.on(_one(timing.machines))
     name, recorded = named_trace(what)
     with progress_bar(f"running {name} by packets"):
         [timed] = timed_replays(recorded, timing)

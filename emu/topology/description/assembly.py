@@ -54,6 +54,7 @@ def assemble(described: TopologyDescription) -> Topology:
         names=described.node,
         relays=_relay_marks(described),
         routing=tuple(described.routing),
+        network=described.network,
     )
     return with_symmetries(replace(built, adds=described.adders is not None, adders=described.adders))
 

@@ -103,10 +103,9 @@ def jobs(
     usual |= {"share": (share, "weights"), "routes": (routes, "own")}
     words = (_words(name, several(given) or several(settings.get(name)) or (word,)) for name, (given, word) in usual.items())
     asked = [JobsSetting(*each) for each in product(*words)]
-    for each in asked:
-        each.check(engine.packets)
     machines = topologies_of(topology)
-    engine.check_on(machines)
+    for each, machine in product(asked, machines):
+        each.check(engine.on(machine).packets)
     count = len(machines) * len(asked)
     made = with_progress(_runs(request, machines, asked), "running jobs side by side", count, _line, lambda of: of.row)
     runs = tuple(made)
