@@ -11,6 +11,7 @@ from emu.model.generate.generate import generate
 from emu.model.model import find_model
 from emu.model.plan.plan import Plan
 from emu.model.stack.stack import Stack
+from emu.study.training.step_choice.algorithm_search import ALWAYS_COMPOSED
 from emu.topology.catalogue import build_topology
 from emu.trace.trace_file import save
 
@@ -113,6 +114,21 @@ def test_what_the_command_line_names_takes_the_place_of_the_table(emu, files) ->
     of_option = times("plain.toml", "packets:cell=32KiB", "--network", SAID)
     assert times("own.toml", "packets:cell=32KiB") == of_option != times("own.toml", "packets")
     assert times("own.toml", "packets:cell=0B") == times("plain.toml", "packets", "--network", SAID)
+
+
+def test_a_composed_step_is_checked_by_the_network_of_the_file(emu, files, monkeypatch) -> None:
+    monkeypatch.setattr("emu.study.training.estimate.estimate_and_times.__defaults__", (ALWAYS_COMPOSED, None))
+    words = ("estimate", *STEP, "--check-fabric", "--json")
+    found = emu(*words, "--topology", "own.toml").json["fabric_check"]
+    assert found == emu(*words, "--topology", "plain.toml", "--network", SAID).json["fabric_check"]
+    assert found != emu(*words, "--topology", "plain.toml").json["fabric_check"]
+
+
+def test_a_cell_of_the_file_beyond_all_that_a_rank_holds_is_refused_before_a_step_is_trained(emu, files) -> None:
+    (files / "own.toml").write_text(MACHINE + TABLE.replace("8KiB", "1GiB"))
+    done = emu(*asked("train", "--topology", "own.toml", "--fabric", "packets"))
+    assert (done.code, done.out) == (2, "")
+    assert "network: cell must be at most the largest message, which is a part of the " in done.err
 
 
 def test_each_of_several_topologies_has_its_own_network(emu, files) -> None:

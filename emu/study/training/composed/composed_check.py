@@ -21,7 +21,6 @@ def check_composed(step: StepOnFabric, fabric: PacketFabric) -> FabricCheck:
         step: The step, by the choice that serves it.
         fabric: The settings of the packet engine.
     """
-    fabric = fabric.on(step.topology)
     if not step.asked.requests:
         return unchecked(fabric.network.kind, NOTHING_SENT)
     number, share = step.busiest_request()
