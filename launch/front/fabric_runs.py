@@ -110,7 +110,7 @@ def show_fabric_run(
         what: The operation of a collective, such as `all_to_all`, or a trace, as `replay` takes it.
         topology: The network: a name, a file, a `Topology` or a networkx graph.
         network: The network of packets, such as `roce:route=in-turn`: roce, ultra-ethernet, infiniband, nvlink, ub or tcp, with
-            settings; empty: roce.
+            settings; empty: that of the topology's file, else roce.
         fabric: Packets and their settings cell, seed and events, such as `packets:cell=8KiB`.
         algorithm: The algorithm of a collective, or words that choose those of a trace; empty: that of the
             library of `stack`, or `auto`.

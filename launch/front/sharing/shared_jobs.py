@@ -86,7 +86,7 @@ def jobs(
         steps: The steady steps that each job is to have; None: those of the file, or 20.
         fabric: The engine of the times: `fluid`, or packets, such as `packets:cell=8KiB`; the settings are cell, seed, events.
         network: The network of packets, such as `roce:route=in-turn`: roce, ultra-ethernet, infiniband, nvlink, ub or tcp, with
-            settings; empty: roce.
+            settings; empty: that of the topology's file, else roce.
 
     Raises:
         InputError: an argument or a job is impossible; the line says which, and how to mend it.
