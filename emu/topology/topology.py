@@ -225,8 +225,6 @@ class Topology:
             raise InputError(f"{self.name}: link {np.argmax(bad)} must have a finite bandwidth above 0")
         if self.adders is not None and len(self.adders) != self.n_nodes:
             raise must_be(self.name, "adders", f"one for each of {self.n_nodes} nodes", len(self.adders))
-        if self.network and "kind" not in self.network:
-            raise must_be(self.name, "network", "given with its kind, such as kind = 'roce'", ", ".join(self.network))
         for name in ("message_fs", "adding_fs"):
             if getattr(self, name) < 0:
                 raise must_be(self.name, name, "0 or more", getattr(self, name))
@@ -234,6 +232,7 @@ class Topology:
             raise InputError(f"{self.name}: link {np.argmin(self.links.latency_fs)} must have a latency of 0 or more")
         if self.spray is not None:
             _check_spray(self.name, self.spray)
+        _check_network(self.name, self.network)
 
     def routes(self, src: I64, dst: I64, key: I64) -> Routes:
         """Return the links from each src to each dst; only these pairs are computed.
@@ -322,6 +321,16 @@ def _check_spray(name: str, spray: Spray) -> None:
         if got > most:
             mend = "take the topology without a spray, or with fewer equal ways"
             raise must_be(name, "a spray", f"{how} at most {most} {what}", got, mend)
+
+
+def _check_network(name: str, network: Mapping[str, str]) -> None:
+    """Check that a network of packets, if there is one, has its kind.
+
+    Raises:
+        InputError: It has none.
+    """
+    if network and "kind" not in network:
+        raise must_be(name, "network", "given with its kind, such as kind = 'roce'", ", ".join(network))
 
 
 def check_link_count(name: str, count: int) -> None:
