@@ -72,7 +72,7 @@ FRONTS = {
 
 
 def figures(of: object) -> object:
-    """What was answered, without the times that the answer took and the name of the topology."""
+    """The figures of an answer, without the times that the answer took and the name of the topology."""
     if isinstance(of, dict):
         return {name: figures(value) for name, value in of.items() if not name.startswith("wall_") and name != "topology"}
     return [figures(each) for each in of] if isinstance(of, list) else of
