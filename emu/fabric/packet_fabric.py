@@ -4,12 +4,12 @@ The module reads texts such as `packets:cell=8KiB,seed=1` and `roce:route=in-tur
 its field of `PacketNetwork`, without the unit; a value has a unit.
 """
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from emu.arrays import I64
-from emu.errors import must_be
+from emu.errors import InputError, at_place, must_be
 from emu.fabric.engine.packets.packet_network import (
     ASSUMED_NETWORK,
     PacketNetwork,
@@ -31,11 +31,27 @@ MOST_SEED, MOST_EVENTS = 2**63 - 1, 2**62
 
 @dataclass(frozen=True)
 class PacketFabric:
-    """A packet network with a seed and a budget, as an engine that times graphs."""
+    """A packet network with a seed and a budget, as an engine that times graphs.
+
+    Where nobody chose a network, it is the one that the topology names, else roce; `on` returns the fabric with that network.
+    """
 
     network: PacketNetwork = field(default_factory=lambda: network_of(ASSUMED_NETWORK))
     seed: int = 0
     most_events: int = DEFAULT_EVENTS
+    is_chosen: bool = True  # whether the network was chosen, so that the topology's own does not count
+    cell_bytes: int | None = None  # of the network that the topology names, in place of its own; None: its own
+
+    def on(self, topology: Topology) -> "PacketFabric":
+        """Return the fabric on a topology: with the topology's own network, if none was chosen.
+
+        Raises:
+            InputError: A setting of the topology's network is unknown or impossible, or the cell does not fit it.
+        """
+        if self.is_chosen:
+            return self
+        cell = {} if self.cell_bytes is None else {"cell_bytes": self.cell_bytes}
+        return replace(self, network=own_network(topology, **cell), is_chosen=True)
 
     def ways(self, graph: Graph, topology: Topology, key: I64) -> Ways:
         """Return the paths that packets of each message may take; `key` [V] is the key of each message's route."""
@@ -125,7 +141,7 @@ def packet_fabric(fabric: str, network: str = "") -> PacketFabric | None:
 
     Args:
         fabric: `fluid`, or `packets` with `cell`, `seed` and `events`, such as `packets:cell=8KiB`.
-        network: The kind of network and settings of it, such as `roce:route=in-turn`; empty: roce.
+        network: The kind of network and settings of it, such as `roce:route=in-turn`; empty: the topology's own, else roce.
 
     Raises:
         InputError: A name, a setting or a value is none of these, or a network is given to the fluid fabric.
@@ -139,29 +155,53 @@ def packet_fabric(fabric: str, network: str = "") -> PacketFabric | None:
             raise must_be("", "--fabric", what, got, "the fluid fabric has no packets")
         return None
     check_known_settings("--fabric packets", ("cell", "seed", "events"), given)
-    kind, settings = _network_settings(network or ASSUMED_NETWORK)
-    cell = {"cell_bytes": parse_size(given["cell"], "cell")} if "cell" in given else {}
-    run = {}
+    cell: dict[str, Any] = {"cell_bytes": parse_size(given["cell"], "cell")} if "cell" in given else {}
+    run: dict[str, Any] = {}
     if "seed" in given:
         run["seed"] = _parse_count(given["seed"], "seed", MOST_SEED)
     if "events" in given:
         run["most_events"] = _parse_count(given["events"], "events", MOST_EVENTS)
-    chosen = network_of(kind, **settings, **cell)
-    _check_used(chosen, settings)
-    return PacketFabric(chosen, **run)
+    if not network:
+        return PacketFabric(**run, **cell, is_chosen=False)
+    kind, settings = _network_settings(network)
+    return PacketFabric(_used_network(kind, settings | cell), **run)
 
 
-def _check_used(network: PacketNetwork, settings: dict[str, Any]) -> None:
-    """Check that the network uses each of the settings that a text gave.
+def own_network(topology: Topology, **cell: int) -> PacketNetwork:
+    """Return the network that a topology names; roce if it names none.
+
+    Args:
+        topology: The topology.
+        **cell: `cell_bytes`, where an option gives them.
 
     Raises:
-        InputError: It does not use one, so that its value would mean nothing.
+        InputError: The kind or a setting is unknown, or a value is impossible; the line begins with the topology.
     """
+    if not topology.network:
+        return network_of(ASSUMED_NETWORK, **cell)
+    settings = {name: text for name, text in topology.network.items() if name != "kind"}
+    kind = topology.network["kind"]
+    try:
+        read = _read_settings(f"network {kind}", settings, {"cell": ("cell_bytes", parse_size)})
+        return _used_network(kind, read | cell)
+    except InputError as error:
+        raise at_place(f"{topology.name}, network", error) from error
+
+
+def _used_network(kind: str, settings: dict[str, Any]) -> PacketNetwork:
+    """Return a network with the settings that a text or a table gave, after the check that it uses each of them.
+
+    Raises:
+        InputError: There is no such kind, or a setting does not fit it; or it does not use one, so that its value would mean
+            nothing.
+    """
+    network = network_of(kind, **settings)
     unused = unused_settings(network)
     for name, value in settings.items():
         if value and (mend := unused.get(name, "")):  # 0 turns some settings off
             other = mend.partition("=")[0]
             raise must_be("network", name, f"left out with {other}={getattr(network, other)}", value, f"only {mend} uses it")
+    return network
 
 
 class EngineChoice(NamedTuple):
@@ -182,14 +222,21 @@ class EngineChoice(NamedTuple):
         if self.check is not None:
             raise must_be(command, "--check-fabric", "left out where --fault is given", self.check.network.kind, why)
 
-    def check_on(self, topologies: Iterable[Topology]) -> None:
-        """Refuse the packet engine, and the check by it, on topologies that spray messages.
+    def on(self, topology: Topology) -> "EngineChoice":
+        """Return the choice on a topology, whose own network packets have where none was chosen.
 
         Raises:
-            InputError: Packets are used, and a topology sprays messages.
+            InputError: Packets are used, and the topology sprays messages; or as `PacketFabric.on`.
         """
-        for topology in topologies if self != FLUID_ENGINE else ():
-            check_unsprayed(topology)
+        if self == FLUID_ENGINE:
+            return self
+        check_unsprayed(topology)
+        return EngineChoice(*(each if each is None else each.on(topology) for each in self))
+
+    def check_on(self, topologies: Iterable[Topology]) -> None:
+        """Check that the engine can be used on all topologies; the errors are those of `on`."""
+        for topology in topologies:
+            self.on(topology)
 
     def check_clock(self, command: str, *, paced: bool) -> None:
         """Refuse the packet engine for a run whose ranks are paced in real time; only the fluid engine can do that.
@@ -238,14 +285,26 @@ def _network_settings(text: str) -> tuple[str, dict[str, Any]]:
     kind, variant, given = parse_call(text, "network")
     if variant:
         raise must_be("", "--network", "a kind and settings, such as roce:route=in-turn", text)
-    readers: dict[str, tuple[str, Callable[[str, str], Any]]] = {
-        name: (f"{name}_bytes", parse_size) for name in _SIZES + _CONTROL_SIZES
-    }
+    return kind, _read_settings(f"--network {kind}", given, {})
+
+
+_Readers = dict[str, tuple[str, Callable[[str, str], Any]]]  # by the name of a setting: its field, and what reads its text
+
+
+def _read_settings(where: str, given: Mapping[str, str], more: _Readers) -> dict[str, Any]:
+    """Return the values of settings of a network by the names of their fields.
+
+    Args:
+        where: The place of the settings, for the error of an unknown one.
+        given: The texts of the settings by name.
+        more: Further settings that may be given.
+    """
+    readers: _Readers = more | {name: (f"{name}_bytes", parse_size) for name in _SIZES + _CONTROL_SIZES}
     readers |= {name: (name, _parse_count) for name in _COUNTS} | {name: (name, _parse_share) for name in _SHARES}
     readers |= {name: (name, lambda word, _: word) for name in _WORDS}
     readers |= {name: (f"{name}_fs", parse_time) for name in _TIMES}
-    check_known_settings(f"--network {kind}", readers, given)
-    return kind, {readers[name][0]: readers[name][1](value, name) for name, value in given.items()}
+    check_known_settings(where, readers, given)
+    return {readers[name][0]: readers[name][1](value, name) for name, value in given.items()}
 
 
 def _parse_count(text: str, name: str, most: int = 2**31 - 1) -> int:

@@ -201,6 +201,7 @@ class Topology:
     backups: bool = False  # whether its placer gives ranks backups in place of faulty NPUs
     fault_handler: FaultHandler | None = None  # gives the system's reaction to failed parts; None: routes lead round them
     routing: tuple[object, ...] = ()  # settings of its router that the name does not include
+    network: Mapping[str, str] = field(default_factory=dict)  # of packets: `kind` and its settings; {}: unnamed
     shares: tuple[float, ...] = ()  # share of the wire's rate that links have, by dimension, the last for the rest; (): 1
 
     def __repr__(self) -> str:
@@ -231,6 +232,7 @@ class Topology:
             raise InputError(f"{self.name}: link {np.argmin(self.links.latency_fs)} must have a latency of 0 or more")
         if self.spray is not None:
             _check_spray(self.name, self.spray)
+        _check_network(self.name, self.network)
 
     def routes(self, src: I64, dst: I64, key: I64) -> Routes:
         """Return the links from each src to each dst; only these pairs are computed.
@@ -319,6 +321,16 @@ def _check_spray(name: str, spray: Spray) -> None:
         if got > most:
             mend = "take the topology without a spray, or with fewer equal ways"
             raise must_be(name, "a spray", f"{how} at most {most} {what}", got, mend)
+
+
+def _check_network(name: str, network: Mapping[str, str]) -> None:
+    """Check that a network of packets, if there is one, has its kind.
+
+    Raises:
+        InputError: It has none.
+    """
+    if network and "kind" not in network:
+        raise must_be(name, "network", "given with its kind, such as kind = 'roce'", ", ".join(network))
 
 
 def check_link_count(name: str, count: int) -> None:

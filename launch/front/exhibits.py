@@ -52,10 +52,10 @@ class TopologyFacts(Result[Summary], drawn_by="topology_picture:picture"):
         return "\n".join(f"{label:<14}{value}" for label, value in topology_rows(self.topology, self.rows[0]))
 
     def as_json(self) -> object:
-        """Return the figures, the tiers of links, the bill and the assumptions."""
+        """Return the figures, the tiers of links, the bill, the network of packets and the assumptions."""
         built = self.topology
         tiers = [{key: getattr(each, key) for key in _TIER} for each in link_classes(built)]
-        more = {"tiers": tiers, "bill": built.bill, "assumptions": built.assumptions}
+        more = {"tiers": tiers, "bill": built.bill, "network": built.network, "assumptions": built.assumptions}
         return {"name": self.name, **asdict(self.rows[0]), **more}
 
     def _shown(self) -> tuple[Any, ...]:

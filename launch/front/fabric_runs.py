@@ -110,7 +110,7 @@ def show_fabric_run(
         what: The operation of a collective, such as `all_to_all`, or a trace, as `replay` takes it.
         topology: The network: a name, a file, a `Topology` or a networkx graph.
         network: The network of packets, such as `roce:route=in-turn`: roce, ultra-ethernet, infiniband, nvlink, ub or tcp, with
-            settings; empty: roce.
+            settings; empty: that of the topology's file, else roce.
         fabric: Packets and their settings cell, seed and events, such as `packets:cell=8KiB`.
         algorithm: The algorithm of a collective, or words that choose those of a trace; empty: that of the
             library of `stack`, or `auto`.
@@ -202,7 +202,7 @@ def _placed(request: BenchRequest, topology: Topology) -> PlacedBench:
 def _collective(request: BenchRequest, topology: Topology, packets: PacketFabric) -> FabricRun:
     """Return the run of a collective by packets."""
     [size] = request.sizes
-    case = next_case(_placed(request, topology), size)
+    packets, case = packets.on(topology), next_case(_placed(request, topology), size)
     job = case.job(size)
     with progress_bar(f"running {job.name} by packets"):
         found = collective_run(job._replace(name=f"{job.name} of {format_size(size)}"), packets)
@@ -211,7 +211,7 @@ def _collective(request: BenchRequest, topology: Topology, packets: PacketFabric
 
 def _trace(what: TraceLike, timing: TraceTiming, packets: PacketFabric) -> FabricRun:
     """Return the run of all steps of a trace by packets."""
-    _one(timing.machines)
+    packets = packets.on(_one(timing.machines))
     name, recorded = named_trace(what)
     with progress_bar(f"running {name} by packets"):
         [timed] = timed_replays(recorded, timing)

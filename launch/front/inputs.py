@@ -83,13 +83,24 @@ def build_topology(given: TopologyLike) -> Topology:
         InputError: it is unknown or cannot be built.
     """
     if isinstance(given, Topology):
-        return given
+        return _checked_network(given)
     if isinstance(given, str | Path):
-        return catalogue.build_topology(str(given))
+        return _checked_network(catalogue.build_topology(str(given)))
     if not hasattr(given, "is_multigraph"):  # a graph of networkx is not loaded to be told from others
         raise must_be("", "topology", "a name, a file, a Topology or a networkx graph", given)
     built: Topology = importlib.import_module("emu.topology.description.networkx_graph").topology_of(given)  # it loads networkx
     return built
+
+
+def _checked_network(topology: Topology) -> Topology:
+    """Return a topology after the check of the network of packets that it names, which only the packet engine can read.
+
+    Raises:
+        InputError: a setting of the network is unknown or impossible.
+    """
+    if topology.network:
+        importlib.import_module("emu.fabric.packet_fabric").own_network(topology)  # not above: few topologies have one
+    return topology
 
 
 def find_model(given: ModelLike) -> Model:

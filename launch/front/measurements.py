@@ -152,7 +152,7 @@ def bench(
             which `ray_address` may name.
         fabric: The engine of the times: `fluid`, or packets, such as `packets:cell=8KiB`; the settings are cell, seed, events.
         network: The network of packets, such as `roce:route=in-turn`: roce, ultra-ethernet, infiniband, nvlink, ub or tcp, with
-            settings; empty: roce.
+            settings; empty: that of the topology's file, else roce.
         check_fabric: Check the fluid time: run the window in which the fabric has most to do by packets of `network`, 8 times
             with other starts.
 

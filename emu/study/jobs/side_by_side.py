@@ -4,7 +4,7 @@ J jobs, L links.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations, repeat
 from math import ceil
@@ -167,6 +167,7 @@ def place_side_by_side(request: JobsRequest, topology: Topology, setting: JobsSe
     if topology.circuits is not None:
         mend = "take a topology whose circuits stay"
         raise InputError(f"jobs: the optical switches of {topology.name} turn between messages; {mend}")
+    request = replace(request, packets=None if request.packets is None else request.packets.on(topology))
     npus, planes = place_jobs(request.jobs, topology, setting.placement), planes_of_jobs(request.jobs, topology, setting)
     if request.packets is not None and (any(planes) or setting.routes == LEAST_LOADED):
         _check_lanes(topology, npus[0])

@@ -1,6 +1,6 @@
 """The request of a bench, and its case on one topology, which is checked before any schedule is built."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 import numpy as np
@@ -149,7 +149,7 @@ def place_bench(topology: Topology, request: BenchRequest) -> PlacedBench:
     Raises:
         InputError: A name is unknown, the ranks do not fit, or a size is no whole number of elements.
     """
-    item = item_bytes(request.dtype)
+    item, request = item_bytes(request.dtype), replace(request, engine=request.engine.on(topology))
     op = operation(request.operation, len(npu_order(topology)) if request.ranks is None else request.ranks, request.root)
     if request.dims and ranks_of(request.dims) != op.n_ranks:
         raise must_be("bench", "--dims", f"a grid of the {op.n_ranks} ranks", show_shape(request.dims))

@@ -273,7 +273,7 @@ def prepare(
     request = request.scaled_to(topology)
     model, plan = find_model(request.model), request.plan
     topology = costed_topology(request.stack, topology)
-    request.engine.check_on([topology])
+    request = replace(request, engine=request.engine.on(topology))
     check_world(plan, model, topology.n_npus, topology.name, request.stack)
     npus = npus_of(topology, plan, request.axes)
     check_fits_model(plan, model, request.stack)

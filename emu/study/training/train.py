@@ -117,6 +117,8 @@ def program_of(request: TrainRequest, topologies: Sequence[Topology], device: De
     for topology in topologies:
         check_world(request.plan, model, topology.n_npus, topology.name)
         place(topology, request.plan.world)
+        if request.packets is not None:
+            _check_cell(request.packets.on(topology).network.cell_bytes, rank_bytes(model, request.plan))
     _check(request, model, device)
     choice = choice_on(topologies[0], request.algorithms, request.dtype)
     generated = GeneratedStep(model, request.plan, Stack())
@@ -134,8 +136,6 @@ def _check(request: TrainRequest, model: Model, device: Device) -> None:
     check_text(request.text, request.plan, model.vocab)
     if request.steps < 1:
         raise must_be("train", "--steps", "1 or more", request.steps)
-    if request.packets is not None:
-        _check_cell(request.packets.network.cell_bytes, rank_bytes(model, request.plan))
     # Gradients of the first and of the last step, and the weights before the last.
     kept = 3 if request.steps > 1 else 1
     what = f"{model.name} on {request.plan.world} ranks ({spell(request.plan)}) takes about"

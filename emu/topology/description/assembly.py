@@ -36,7 +36,7 @@ def assemble(described: TopologyDescription) -> Topology:
     check_nodes(where, n, described.n_nodes, dims)
     _check_rows(described)
     described, complete = canonical_order(described)
-    order = _in_order(described)
+    order, adders = _in_order(described), described.adders
     links, cost = _links(described, order), _cost(described, order)
     _check_switches(described, links)
     router, assumptions = _router(described, links, cost)
@@ -55,7 +55,7 @@ def assemble(described: TopologyDescription) -> Topology:
         relays=_relay_marks(described),
         routing=tuple(described.routing),
     )
-    return with_symmetries(replace(built, adds=described.adders is not None, adders=described.adders))
+    return with_symmetries(replace(built, adds=adders is not None, adders=adders, network=described.network))
 
 
 def _cable_count(described: TopologyDescription, links: Links) -> dict[str, int]:

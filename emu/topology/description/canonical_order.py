@@ -62,6 +62,7 @@ class TopologyDescription:
     one_way: bool = False  # whether a row is links from a to b only
     repeats: bool = False  # whether the same two nodes may have several rows
     adders: Bool | None = None  # [V] switches that add what they pass on; None: there are none
+    network: Mapping[str, str] = field(default_factory=dict)  # as `Topology` has it
 
 
 _WORK = 2**27  # ends of rows that all rounds of refinement may touch, which takes some seconds

@@ -97,7 +97,7 @@ def count_between(n_a: int, n_b: int, wiring: str, where: str) -> int:
     return n_a * n_b if wiring == "each" else n_a
 
 
-_KEYS = ("npus", "switches", "links", "bandwidth", "latency", *ROUTING_KEYS)
+_KEYS = ("npus", "switches", "links", "network", "bandwidth", "latency", *ROUTING_KEYS)
 _GROUP_KEYS = {"npus": ("count",), "switches": ("count", "adds")}  # of a group that is written as a table
 _LINK_KEYS = ("among", "between", "wiring", "dims", "bandwidth", "latency", "count", "tier", "cost")
 
@@ -161,6 +161,7 @@ def read_toml(path: Path, where: str) -> TopologyDescription:
         entry=_entry,
         routing=read_routing(given, where),
         adders=_adders(given, groups, n_nodes, where),
+        network=_network(given.get("network", {}), f"{where}, network"),
     )
 
 
@@ -211,6 +212,19 @@ def _adders(given: Mapping[str, Any], groups: _Groups, n_nodes: int, where: str)
         if isinstance(group, dict) and "adds" in group:
             found[groups[name].start : groups[name].stop] = read_bool(group["adds"], "adds", f"{where}, switches, {name}")
     return column(found, np.bool_) if found.any() else None
+
+
+def _network(table: object, where: str) -> dict[str, str]:
+    """Return the texts of the table that says which network of packets the links are.
+
+    Only the packet engine knows the settings, and checks them.
+    """
+    if not isinstance(table, dict):
+        raise must_be(where, "network", "a table, such as [network] and under it kind = 'roce'", table)
+    for name, value in table.items():
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise must_be(where, name, "a word, a number, or a size or time in quotes, such as '512KiB'", value)
+    return {name: str(value) for name, value in table.items()}
 
 
 def _lines(given: Mapping[str, Any], groups: _Groups, where: str) -> list[_Line]:

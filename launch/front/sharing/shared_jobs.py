@@ -86,7 +86,7 @@ def jobs(
         steps: The steady steps that each job is to have; None: those of the file, or 20.
         fabric: The engine of the times: `fluid`, or packets, such as `packets:cell=8KiB`; the settings are cell, seed, events.
         network: The network of packets, such as `roce:route=in-turn`: roce, ultra-ethernet, infiniband, nvlink, ub or tcp, with
-            settings; empty: roce.
+            settings; empty: that of the topology's file, else roce.
 
     Raises:
         InputError: an argument or a job is impossible; the line says which, and how to mend it.
@@ -103,10 +103,9 @@ def jobs(
     usual |= {"share": (share, "weights"), "routes": (routes, "own")}
     words = (_words(name, several(given) or several(settings.get(name)) or (word,)) for name, (given, word) in usual.items())
     asked = [JobsSetting(*each) for each in product(*words)]
-    for each in asked:
-        each.check(engine.packets)
     machines = topologies_of(topology)
-    engine.check_on(machines)
+    for each, machine in product(asked, machines):
+        each.check(engine.on(machine).packets)
     count = len(machines) * len(asked)
     made = with_progress(_runs(request, machines, asked), "running jobs side by side", count, _line, lambda of: of.row)
     runs = tuple(made)

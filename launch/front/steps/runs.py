@@ -112,7 +112,7 @@ def run(
         pace_events: `on`: elapsed_time of a script's torch.cuda.Event is virtual time; `off`: that of this host; None: on.
         fabric: The engine of the times: `fluid`, or packets, such as `packets:cell=8KiB`; the settings are cell, seed, events.
         network: The network of packets, such as `roce:route=in-turn`: roce, ultra-ethernet, infiniband, nvlink, ub or tcp, with
-            settings; empty: roce.
+            settings; empty: that of the topology's file, else roce.
 
     Returns:
         The step on each topology; with `fault` the steps of the job, one after another.

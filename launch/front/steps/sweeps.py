@@ -18,14 +18,14 @@ from emu.model.stack.stack import STACK_WORDS, Stack
 from emu.registry import parse_call, unknown
 from emu.store import ValueTable
 from emu.study.job_pool import JobPool, known_result, results_of
-from emu.topology.catalogue import build_topology, parse_topology
+from emu.topology.catalogue import parse_topology
 from emu.topology.description.topology_file import is_file
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.units import is_whole
 from launch.data.devices import find_device
 from launch.data.presets import STACKS
-from launch.front.inputs import PLAIN_SWEPT, DeviceLike, stack_of
+from launch.front.inputs import PLAIN_SWEPT, DeviceLike, build_topology, stack_of
 from launch.front.result import Result, lazy
 from launch.show.blocks import Page
 from launch.show.progress import finished_items, with_progress

@@ -101,7 +101,7 @@ def train(
         pace_compute: `on`: computation takes the device's time x `pace`; `off`: the time of this host; None: on.
         fabric: The engine of the times: `fluid`, or packets, such as `packets:cell=8KiB`; the settings are cell, seed, events.
         network: The network of packets, such as `roce:route=in-turn`: roce, ultra-ethernet, infiniband, nvlink, ub or tcp, with
-            settings; empty: roce.
+            settings; empty: that of the topology's file, else roce.
 
     Returns:
         The run on each topology; with `fault` or `checkpoint` the steps of the job, one after another.

@@ -3,7 +3,7 @@
 The routes between two nodes in words: the channels that take each route, its links and its bandwidth.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -164,8 +164,15 @@ def topology_rows(topology: Topology, facts: Summary) -> list[tuple[str, str]]:
         ("injection", f"{span_text(map(format_bandwidth, facts.injection_Bps))} out of an NPU"),
         ("bisection", f"{format_bandwidth(facts.bisection_Bps)} one way ({facts.halves})"),
         ("bill", ", ".join(f"{number} {part}" for part, number in topology.bill.items())),
+        *((("packets", network_text(topology.network)),) if topology.network else ()),
         *(("assumed", sentence) for sentence in topology.assumptions),
     ]
+
+
+def network_text(network: Mapping[str, str]) -> str:
+    """Return the network of packets that a topology names, such as `roce:route=in-turn,cell=8KiB`."""
+    settings = [f"{name}={value}" for name, value in network.items() if name != "kind"]
+    return ":".join((network["kind"], *([",".join(settings)] if settings else [])))
 
 
 def _diameter(facts: Summary) -> str:

@@ -29,7 +29,8 @@ def test_a_long_run_says_every_few_seconds_how_far_it_is_and_what_is_left(monkey
         assert not [line for line in caplog.messages if line.startswith("packets: ")]
         monkeypatch.setattr(packet_run, "SILENCE_S", 0.0)
         told = packet_run.run_packets(graph, STAR, BARE)
-    lines = [line for line in caplog.messages if line.startswith("packets: ")]
+    forecast, *lines = [line for line in caplog.messages if line.startswith("packets: ")]
+    assert forecast == "packets: a run has about 5120 events, which takes about 0 s"
     assert len(lines) == quiet.n_events // 1000
     form = r"packets: [01] of 2 tasks were over at \d.* us, after (\d+) events of about 5120(, about \d+ s left)?"
     found = [re.fullmatch(form, line) for line in lines]

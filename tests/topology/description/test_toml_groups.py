@@ -267,3 +267,41 @@ def test_a_group_that_is_a_table_is_refused_where_it_says_nothing_known(built, g
 def test_npus_do_not_add(built):
     with pytest.raises(InputError, match=r"^own.toml, npus, gpu: unknown key 'adds'"):
         built(f"{RATE}[npus]\ngpu = {{ count = 4, adds = true }}\n{LINE}")
+
+
+NETWORK = f"{GPUS}{LINE}[network]\nkind = 'ub'\nlanes = 2\nqueue_round_trips = 1.5\nroute = 'in-turn'\n"
+
+
+def test_a_network_of_packets_is_kept_as_texts_in_the_order_of_the_file(built):
+    topology = built(NETWORK)
+    assert list(topology.network.items()) == [
+        ("kind", "ub"),
+        ("lanes", "2"),
+        ("queue_round_trips", "1.5"),
+        ("route", "in-turn"),
+    ]
+    assert built(f"{GPUS}{LINE}").network == {}
+
+
+@pytest.mark.parametrize(
+    ("written", "instead", "said"),
+    [
+        ("kind = 'ub'\n", "", "own.toml: network must be given with its kind, such as kind = 'roce', got 'lanes, queue_rou"),
+        (
+            "'in-turn'",
+            "true",
+            "own.toml, network: route must be a word, a number, or a size or time in quotes, such as '512KiB'",
+        ),
+        ("'in-turn'", "{ by = 'hash' }", "own.toml, network: route must be a word, a number, or a size or time in quotes"),
+        (
+            "[network]",
+            "[[network]]",
+            "own.toml, network: network must be a table, such as [network] and under it kind = 'roce'",
+        ),
+    ],
+)
+def test_a_network_that_is_no_table_of_plain_values_with_a_kind_is_refused(built, written, instead, said):
+    with pytest.raises(InputError) as caught:
+        built(NETWORK.replace(written, instead))
+    assert str(caught.value).startswith(said)
+    assert "\n" not in str(caught.value)

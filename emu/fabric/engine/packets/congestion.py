@@ -26,10 +26,10 @@ FLOW = np.dtype(
         ("changed", "i8"),  # when it last grew by the constant
         ("shrunk", "i8"),  # when it last shrank by delay
         ("undelayed", "i8"),  # bytes that arrived without delay
-        ("is_fast", "i8"),
+        ("is_fast", "i4"),
         ("look", "i8"),  # when the next look at `arrived` is due
         ("arrived", "i8"),  # bytes since the last look
-        ("lost_one", "i8"),
+        ("lost_one", "i4"),
         ("to_ignore", "i8"),  # bytes that were in flight when it shrank to what arrived
         ("ignored", "i8"),
         ("largest", "f8"),  # window

@@ -42,7 +42,7 @@ from emu.topology.topology import Topology
 from emu.units import MAX_TICKS, format_time, seconds
 
 MOST_PACKETS = 2**31 - 1  # of a message
-SILENCE_S = 5.0  # after which a run says how far it is
+SILENCE_S = 5.0  # after which a run says how far it is; one that is to take as long says so before it begins
 _TOLD_FROM = 0.2  # share of the events that are forecast, from which on the time that is left is told
 _EVENTS_PER_S = 5e6
 _MARGIN = 2  # times the forecast that a refusal recommends: runs of all kinds of networks had up to 1.6 times the forecast
@@ -195,16 +195,18 @@ def forecast_events(graph: Graph, network: PacketNetwork) -> int:
 
 
 def _check_budget(graph: Graph, network: PacketNetwork, most_events: int) -> None:
-    """Check, before a run begins, that its forecast number of events is within the budget.
+    """Check, before a run begins, that its forecast number of events is within the budget; of a long run, tell the forecast.
 
     Raises:
         PacketFitError: It is not.
     """
     events = forecast_events(graph, network)
+    lasts = f"a run has about {events} events, which takes about {events / _EVENTS_PER_S:.0f} s"
+    if events <= most_events and events >= SILENCE_S * _EVENTS_PER_S:
+        _log.info("packets: %s", lasts)
     if events > most_events:
-        lasts = f"which takes about {events / _EVENTS_PER_S:.0f} s"
         allow = f"allow {_MARGIN * events}, as pauses, credits and packets that are sent again add some"
-        mend = f"a run has about {events} events, {lasts}: {allow}, or take larger cells or a smaller size"
+        mend = f"{lasts}: {allow}, or take larger cells or a smaller size"
         raise _unfit("packets", "events", f"{events} or more", most_events, mend)
 
 

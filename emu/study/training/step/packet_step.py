@@ -58,6 +58,7 @@ def by_packets(timed: TimedTrace, fabric: PacketFabric, perturb: int = 0) -> Tim
     """
     if perturb:
         check_seeds(perturb)
+    fabric = fabric.on(timed.topology)
     began = time.perf_counter()
     replay = packet_replay(timed, fabric)
     run = replay.run()
@@ -98,7 +99,7 @@ def checked(timed: TimedTrace, fabric: PacketFabric) -> TimedTrace:
         timed: The step in the fluid fabric, which is not composed.
         fabric: The packets.
     """
-    layout = _layout(timed)
+    layout, fabric = _layout(timed), fabric.on(timed.topology)
     try:
         replayed = layout.build_graph(None)
     except SizeError as error:  # symmetry, or delays, made it small
