@@ -43,6 +43,17 @@ def digest(parts: Iterable[object]) -> str:
     return state.hexdigest()
 
 
+def ascending(values: NDArray[D]) -> NDArray[D]:
+    """Return the different values of an array in ascending order.
+
+    `np.unique` alone hashes the values, which takes 10 to 80 times as long where most of them are different (numpy 2.4).
+    """
+    ordered = np.sort(values, axis=None, kind="stable")
+    is_new = np.ones(len(ordered), np.bool_)
+    is_new[1:] = ordered[1:] != ordered[:-1]
+    return ordered[is_new]
+
+
 def distinct(values: I64, below: int) -> tuple[I64, I64]:
     """Return the different values in ascending order and the index of each value among them, like `np.unique`.
 

@@ -110,12 +110,14 @@ def _exchange_parts(P: Map, Q: Map, rng: Random) -> tuple[Map, Map]:
 
 def _exchangeable_sets(P: Map, Q: Map) -> list[list[int]]:
     """Return the smallest sets on which maps P and Q have the same images, so that an exchange there keeps both one-to-one."""
-    source = {y: x for x, y in enumerate(Q)}
-    left, parts = set(range(len(P))), []
+    source = [0] * len(Q)
+    for x, y in enumerate(Q):
+        source[y] = x
+    is_left, parts = bytearray(b"1" * len(P)), []
     for first in range(len(P)):
         x, part = first, []
-        while x in left:
-            left.remove(x)
+        while is_left[x]:
+            is_left[x] = 0
             part.append(x)
             x = source[P[x]]
         parts += [part] if part else []
@@ -124,4 +126,10 @@ def _exchangeable_sets(P: Map, Q: Map) -> list[list[int]]:
 
 def _cycles(P: Map) -> int:
     """Return the number of cycles of a permutation."""
-    return len(_exchangeable_sets(P, list(range(len(P)))))
+    is_left, count = bytearray(b"1" * len(P)), 0
+    for first in range(len(P)):
+        x, count = first, count + (is_left[first] != 0)
+        while is_left[x]:
+            is_left[x] = 0
+            x = P[x]
+    return count

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from emu.arrays import distinct
+from emu.arrays import ascending, distinct
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -16,3 +16,12 @@ def test_different_values_are_found_as_numpy_finds_them(seed: int, below: int) -
     assert np.array_equal(found, wanted)
     assert np.array_equal(place, at)
     assert found.dtype == place.dtype == np.int64
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint64, np.float64])
+@pytest.mark.parametrize(("shape", "below"), [((0,), 9), ((1,), 9), ((500,), 3), ((500,), 2**31 - 1), ((20, 30), 50)])
+def test_values_in_ascending_order_are_those_that_numpy_finds(dtype, shape, below):
+    values = np.random.default_rng(3).integers(0, below, shape).astype(dtype)
+    found, wanted = ascending(values), np.unique(values)
+    assert found.dtype == wanted.dtype
+    assert np.array_equal(found, wanted)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from emu.arrays import I16, I32, I64, Bool, column, digest, slices
+from emu.arrays import I16, I32, I64, Bool, ascending, column, digest, slices
 from emu.errors import InputError
 from emu.notebook_view import html_of
 
@@ -217,7 +217,7 @@ class Schedule:
     def helped(self) -> tuple[I64, ...]:
         """For each helper, the participants that send to it or that it sends to: ranks, and helpers before it."""
         src, dst = (end.astype(np.int64) for end in (self.src, self.dst))
-        pairs = np.unique(np.maximum(src, dst) * self.n_participants + np.minimum(src, dst)) if self.helpers else src[:0]
+        pairs = ascending(np.maximum(src, dst) * self.n_participants + np.minimum(src, dst)) if self.helpers else src[:0]
         helper, other = np.divmod(pairs, self.n_participants)
         starts = np.searchsorted(helper, np.arange(self.n_ranks, self.n_participants + 1))
         return tuple(other[first:end] for first, end in pairwise(starts))

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from emu.arrays import F64, I32, I64, Bool, digest
+from emu.arrays import F64, I32, I64, Bool, ascending, digest
 from emu.errors import InputError
 from emu.units import seconds
 
@@ -43,7 +43,7 @@ class Timeline:
         A message leaves at the nearest tick, up to half a tick too early. Messages that leave at one instant share their links,
         so that all of them together gain no more. A floating-point step for each instant comes on top.
         """
-        instants = len(np.unique(self.left_fs))
+        instants = len(ascending(self.left_fs))
         return instants * seconds(1) / 2 + (instants + 4) * float(np.spacing(self.end_s))
 
     def busy_s(self, capacity_Bps: F64) -> F64:

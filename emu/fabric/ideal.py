@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from emu.arrays import I64, Bool, column, digest, ramps
+from emu.arrays import I64, Bool, ascending, column, digest, ramps
 from emu.collective.claim import Fabric
 from emu.collective.schedule import Schedule
 from emu.equivalence import components
@@ -208,7 +208,7 @@ def _ports(src: I64, dst: I64, key: I64, hub: int, keys: _Keys) -> tuple[I64, I6
     Returns:
         The node where each link begins, the node where it ends, the class of each link, and the router.
     """
-    out, into = np.unique(src * keys.span + key), np.unique(dst * keys.span + key)
+    out, into = ascending(src * keys.span + key), ascending(dst * keys.span + key)
 
     def router(src: I64, dst: I64, channel: I64) -> Routes:
         key = keys.of(src, dst, channel)
@@ -225,7 +225,7 @@ def _ports(src: I64, dst: I64, key: I64, hub: int, keys: _Keys) -> tuple[I64, I6
 
 def _direct(src: I64, dst: I64, key: I64, n: int, keys: _Keys) -> tuple[I64, I64, I64, Router]:
     """Return the links and the router of a fabric with one link for each (src, dst, key)."""
-    known = np.unique((src * n + dst) * keys.span + key)
+    known = ascending((src * n + dst) * keys.span + key)
 
     def router(src: I64, dst: I64, channel: I64) -> Routes:
         link, there = _find(known, (src * n + dst) * keys.span + keys.of(src, dst, channel))

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from emu.arrays import F64, I64, column
+from emu.arrays import F64, I64, ascending, column
 from emu.fabric.lowering.classes import Classes
 from emu.fabric.lowering.message_routes import MessageRoutes, routes_of_pairs
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
@@ -176,7 +176,7 @@ def _least_time(sent: Sequence[_MessageCounts], rate: F64) -> float:
     For a given latency, the bound is this latency plus the largest time that a link needs for the messages whose routes have at
     least this latency. The largest of the bounds for several latencies is returned.
     """
-    heads = np.unique(np.concatenate([each.ways.head_fs for each in sent]))
+    heads = ascending(np.concatenate([each.ways.head_fs for each in sent]))
     least = 0.0
     for head in heads[:: -(-len(heads) // _HEADS)].tolist():
         carried = np.zeros(len(rate))

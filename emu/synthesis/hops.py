@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from emu.arrays import F64, I64, Bool, column, ramps
+from emu.arrays import F64, I64, Bool, ascending, column, ramps
 from emu.equivalence import occurrence_numbers
 from emu.errors import InputError, must_be
 from emu.synthesis.grid_links import GridLinks, grid_links
@@ -86,7 +86,7 @@ class HopNetwork:
     def ways_differ(self) -> bool:
         """True if the router takes other ways on other channels."""
         every = np.arange(len(self.src))
-        if len(np.unique(self.src * self.n_ranks + self.dst)) < len(every):
+        if len(ascending(self.src * self.n_ranks + self.dst)) < len(every):
             return True
         return not all(self.takes_way(every, np.full(len(every), channel)).all() for channel in (1, 2, 3, 5, 64))
 
@@ -154,7 +154,7 @@ def _pairs(topology: Topology, npus: I64) -> tuple[I64, I64]:
     rank[npus] = np.arange(len(npus))
     src, dst = (rank[ends] for ends in _ends(topology))
     if not _has_switches(topology, npus):
-        joined = np.unique(src * len(npus) + dst)
+        joined = ascending(src * len(npus) + dst)
         return joined // len(npus), joined % len(npus)
     if len(npus) ** 2 > _MOST_PAIRS:
         raise must_be("synthesize", "ranks", f"at most {int(_MOST_PAIRS**0.5)} where switches join them", len(npus))

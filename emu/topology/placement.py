@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from emu.arrays import I32, I64, Bool, column
+from emu.arrays import I32, I64, Bool, ascending, column
 from emu.errors import InputError, must_be
 from emu.topology.topology import Topology, cached_by_topology
 
@@ -36,8 +36,8 @@ def place(topology: Topology, n_ranks: int, npus: ArrayLike | None = None) -> I3
             "take fewer ranks or a larger topology"
         )
     chosen = room[:n_ranks] if npus is None else column(npus, np.int32)
-    if len(chosen) != n_ranks or len(np.unique(chosen)) != n_ranks:
-        raise InputError(f"placement: {n_ranks} ranks need {n_ranks} different NPUs, got {len(np.unique(chosen))}")
+    if len(chosen) != n_ranks or len(ascending(chosen)) != n_ranks:
+        raise InputError(f"placement: {n_ranks} ranks need {n_ranks} different NPUs, got {len(ascending(chosen))}")
     own = (chosen >= 0) & (chosen < topology.n_npus) | np.isin(chosen, room)  # a backup is none of the NPUs counted
     if not own.all():
         raise InputError(f"placement: NPUs must be 0..{topology.n_npus - 1}, got {chosen.min()}..{chosen.max()}")
@@ -160,11 +160,11 @@ def _links_by_node(topology: Topology) -> tuple[I64, I64]:
 def _linked_switches(topology: Topology, nodes: I64) -> I64:
     """Return the switches to which each of some nodes has a link, of those that add if the topology names these."""
     order, starts = _links_by_node(topology)
-    wanted = np.unique(nodes)
+    wanted = ascending(nodes)
     of = np.concatenate([order[starts[node] : starts[node + 1]] for node in wanted.tolist()]) if len(wanted) else order[:0]
     ends = topology.links.dst[of].astype(np.int64)
     adding = ends >= topology.n_npus if topology.adders is None else topology.adders[ends]
-    pairs = np.unique(topology.links.src[of[adding]].astype(np.int64) * topology.n_nodes + ends[adding])
+    pairs = ascending(topology.links.src[of[adding]].astype(np.int64) * topology.n_nodes + ends[adding])
     switch, count = np.unique(pairs % topology.n_nodes, return_counts=True)
     return column(switch[count == len(wanted)], np.int64)
 

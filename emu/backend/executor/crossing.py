@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from emu.arrays import I64, Bool
+from emu.arrays import I64, Bool, ascending
 from emu.backend.executor.schedule_cells import INBOXES, MEMORY, NOWHERE, STAGE, CellRows, SlotLayout, SlotPlace
 
 _LAST = 2**31  # the phase of copies from the stage: after all others
@@ -49,7 +49,7 @@ def initial_copies(layout: SlotLayout, rank: I64, slot: I64) -> CellMoves:
 def is_order_free(rows: CellRows) -> bool:
     """Return whether no sum of these rows depends on the order of ranks."""
     cell, read = _within_rounds(rows)
-    return len(np.unique(cell)) == len(cell) and not np.isin(cell[rows.own.region != NOWHERE], read).any()
+    return len(ascending(cell)) == len(cell) and not np.isin(cell[rows.own.region != NOWHERE], read).any()
 
 
 def moves_of(rows: CellRows) -> CellMoves:

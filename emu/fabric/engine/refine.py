@@ -11,7 +11,7 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from emu.arrays import F64, I32, I64, column
+from emu.arrays import F64, I32, I64, ascending, column
 from emu.compiled.function import OUT, compiled
 from emu.fabric.engine.state_layout import Columns
 
@@ -127,10 +127,10 @@ def refine(g: Columns, capacity: F64, order: I32) -> tuple[U64, U64] | None:
     _colour_alone(g, own, link)
     if _are_many(own):
         return None
-    n = len(np.unique(link))
+    n = len(ascending(link))
     for _ in range(MAX_ROUNDS):
         _round(g, order, own, task, link, load)
-        before, n = n, len(np.unique(link))
+        before, n = n, len(ascending(link))
         if _are_many(task):
             return None
         if n == before:  # links are only told apart further, never less: this is the same partition of them, so of tasks
@@ -146,7 +146,7 @@ def _are_many(colour: U64) -> bool:
     If there are many tasks, only one colour in 64 is counted.
     """
     share = 1 if len(colour) < _ALL_COUNTED else 64
-    return 2 * share * len(np.unique(colour[colour & np.uint64(share - 1) == 0])) > len(colour)
+    return 2 * share * len(ascending(colour[colour & np.uint64(share - 1) == 0])) > len(colour)
 
 
 def _will_be_many(g: Columns, own: U64, task: U64, link: U64) -> bool:
@@ -160,4 +160,4 @@ def _will_be_many(g: Columns, own: U64, task: U64, link: U64) -> bool:
     some = np.random.default_rng(0).choice(n, 16 * isqrt(n), replace=False, shuffle=False)
     colour = np.empty(len(some), np.uint64)
     _colour_sample(g, own, task, link, some, colour)
-    return len(some) - len(np.unique(colour)) < _FEW_PAIRS
+    return len(some) - len(ascending(colour)) < _FEW_PAIRS

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from emu.arrays import F64, I64, Bool, column
+from emu.arrays import F64, I64, Bool, ascending, column
 from emu.errors import InputError, must_be
 from emu.topology.description.values import csv_rows
 
@@ -76,7 +76,7 @@ class MachineStates:
 
 def states_of_log(log: FaultLog) -> MachineStates:
     """Return the states of the units, one after another; a log with over 2,048 changes is sampled at 2,048 even moments."""
-    times = np.unique(np.clip(np.concatenate((log.start, log.end, [0.0, log.days])), 0.0, log.days))
+    times = ascending(np.clip(np.concatenate((log.start, log.end, [0.0, log.days])), 0.0, log.days))
     sampled = len(times) > MOST_STATES
     if sampled:
         times = np.linspace(0.0, log.days, MOST_STATES + 1)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from emu.arrays import F64, I64, Bool, column
+from emu.arrays import F64, I64, Bool, ascending, column
 from emu.topology.builders.route_parts import mix
 from emu.topology.description.values import RoutingSettings
 from emu.topology.paths.shortest_paths import least_weights
@@ -150,7 +150,7 @@ def _refined(ends: _Ends, colour: I64) -> tuple[I64, int]:
     Refinement gives two switches different colours if their neighbours have different colours.
     """
     known, rounds, switch = 0, 0, np.arange(len(colour)) >= ends.n_npus
-    while (now := len(np.unique(colour))) > known:
+    while (now := len(ascending(colour))) > known:
         known, rounds = now, rounds + 1
         colour = np.where(switch, mix(colour, ends.sums(colour)), colour)
     return colour, rounds

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import dijkstra
 
-from emu.arrays import F64, I64, column
+from emu.arrays import F64, I64, ascending, column
 from emu.errors import must_be
 from emu.topology.fault_injection.machine_state import rows_of
 from emu.topology.removal import remove_parts
@@ -41,7 +41,7 @@ def hearers(topology: Topology, cable: tuple[int, int]) -> I64:
     src, dst = (np.repeat(each, _CHANNELS) for each in np.nonzero(~np.eye(n, dtype=np.bool_)))
     routes = topology.routes(src, dst, np.arange(len(src)) % _CHANNELS)
     over = np.isin(routes.link, rows_of(topology, [ends]))
-    return column(np.unique(np.repeat(src, routes.hops)[over]), np.int64)
+    return column(ascending(np.repeat(src, routes.hops)[over]), np.int64)
 
 
 def direct_notices(topology: Topology, cable: tuple[int, int], handling_fs: int) -> Notices:

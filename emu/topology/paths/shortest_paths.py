@@ -15,7 +15,7 @@ from itertools import islice
 import numpy as np
 from numpy.typing import ArrayLike
 
-from emu.arrays import F64, I64, Bool, column, digest, ramps
+from emu.arrays import F64, I64, Bool, ascending, column, digest, ramps
 from emu.memo import SizedMemo
 from emu.topology.builders.route_parts import between_npus, gather, interleave, mix
 from emu.topology.topology import Links, Router, Routes, Topology
@@ -229,7 +229,7 @@ def least_weights(
         away = found[here][place] + cost[link]
         better = away < found[there]
         np.minimum.at(found, there[better], away[better])
-        here = np.unique(there[better])
+        here = ascending(there[better])
     return found.reshape(len(sources), n_nodes)
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from emu.arrays import I64, Bool
+from emu.arrays import I64, Bool, ascending
 from emu.collective.algorithm import Request
 from emu.collective.operation import operation
 from emu.equivalence import Orbits
@@ -110,7 +110,7 @@ class _GroupCollectives(NamedTuple):
     def _instances_to_check(self, complete: bool) -> I64:
         """Return the call numbers whose members disagree; all numbers if a member is missing."""
         if not complete:
-            return np.unique(np.concatenate([each.instance for each in self.each]))
+            return ascending(np.concatenate([each.instance for each in self.each]))
         first, different = self.each[0], self._different()
         if len(different) == 1:
             return np.empty(0, np.int64)

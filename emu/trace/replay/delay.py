@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from emu.arrays import I32, I64, Bool
+from emu.arrays import I32, I64, Bool, ascending
 from emu.equivalence import Orbits, components
 from emu.fabric.build import Builder
 from emu.fabric.graph import Graph, Timeline
@@ -80,7 +80,7 @@ def delay_of(piece: LoweredSchedule) -> Delay | None:
     found = Delay(piece, alone, np.repeat(number, piece.schedule.n_participants), int(begins.flat[0]), leaves[stands, 0])
     together = (leaves == leaves[:, :1]).all() and (begins == found.head_fs).all()
     links = found.links()[0]
-    return found if together and len(np.unique(links)) == len(links) else None
+    return found if together and len(ascending(links)) == len(links) else None
 
 
 def _begins(piece: LoweredSchedule, alone: Timeline) -> I64:

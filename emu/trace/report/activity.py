@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from emu.arrays import F64, I64, Bool
+from emu.arrays import F64, I64, Bool, ascending
 from emu.fabric.graph import Graph, Timeline
 from emu.topology.topology import Topology
 from emu.trace.replay.delay import Delay
@@ -187,7 +187,7 @@ class _Cut(NamedTuple):
 
 def _cut_by_activity(doing: Activity, spans: Spans) -> _Cut:
     """Return spans cut at the moments when a rank begins another activity, with the activity during each."""
-    moments = np.unique(np.concatenate(joined(spans, doing.busy, doing.talks, doing.waits)))
+    moments = ascending(np.concatenate(joined(spans, doing.busy, doing.talks, doing.waits)))
     start, end = moments[:-1], moments[1:]
     inside = spans.holding(start) >= 0
     start, end = start[inside], end[inside]

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from emu.arrays import I64
+from emu.arrays import I64, ascending
 
 
 class Spans(NamedTuple):
@@ -53,7 +53,7 @@ def covered(*several: Spans, gap: int = 0) -> Spans:
 
 def common(one: Spans, other: Spans) -> Spans:
     """Return the spans that are in both of two sets of spans, each sorted and without overlaps."""
-    moments = np.unique(np.concatenate((*one, *other)))  # ascending
+    moments = ascending(np.concatenate((*one, *other)))  # ascending
     start, end = moments[:-1], moments[1:]
     inside = (one.holding(start) >= 0) & (other.holding(start) >= 0)
     return Spans(start[inside], end[inside])

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from emu.arrays import I16, I32, I64, Bool, column
+from emu.arrays import I16, I32, I64, Bool, ascending, column
 from emu.compiled.function import I32_OUT
 from emu.errors import InputError, must_be
 from emu.fabric.engine.packets.packet_network import MOST_LANES
@@ -188,7 +188,7 @@ def shortest_ways(graph: Graph, links: Links, passes: Bool, n_lanes: int = 1, *,
     """
     src, dst = message_ends(graph, links)
     is_message = src >= 0
-    ends = np.unique(np.concatenate((src[is_message], dst[is_message])))
+    ends = ascending(np.concatenate((src[is_message], dst[is_message])))
     table = _Table(links, passes, n_lanes)
     base = np.full(len(passes), NO_STATE)
     for node in ends.tolist():
@@ -287,7 +287,7 @@ def _distances(links: Links, passes: Bool, to: int) -> I64:
         entered = np.zeros(len(passes), bool)
         entered[reached] = True
         src = links.src[entered[links.dst]]
-        reached = np.unique(src[away[src] > n])
+        reached = ascending(src[away[src] > n])
         away[reached] = n
         reached = reached[passes[reached]]
     return away

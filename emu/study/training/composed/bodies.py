@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from emu.arrays import F64, I32, I64, Bool, column, ramps
+from emu.arrays import F64, I32, I64, Bool, column, distinct, ramps
 from emu.equivalence import Orbits
 from emu.study.training.composed.isolated_request import IsolatedRequest
 from emu.units import TICKS_PER_S, seconds
@@ -200,7 +200,7 @@ def _representative_links(isolated: Sequence[IsolatedRequest], kinds: Sequence[H
     n_kinds, by_kind = np.zeros(len(total_s), np.int64), dict[Hashable, list[IsolatedRequest]]()
     for each, kind in zip(isolated, kinds, strict=True):
         by_kind.setdefault(kind, []).append(each)
-    crossed = [np.unique(np.concatenate([each.link for each in alike])) for alike in by_kind.values()]
+    crossed = [distinct(np.concatenate([each.link for each in alike]), len(total_s))[0] for alike in by_kind.values()]
     for links, alike in zip(crossed, by_kind.values(), strict=True):
         n_kinds[links] += 1 + any(each.goes_on for each in alike)
     shared = np.flatnonzero(n_kinds > 1)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from emu.arrays import I64
+from emu.arrays import I64, ascending
 from emu.model.generate.generate import groups_of_axis
 from emu.model.generate.states import Role
 from emu.model.generate.tape import Tape
@@ -57,7 +57,7 @@ class Representatives:
             nearest = next((int(others.min()) for others in found if len(others)), None)
             if nearest is not None:
                 return nearest
-            reached = np.unique(np.concatenate([reached, *groups]))
+            reached = ascending(np.concatenate([reached, *groups]))
         return int(np.flatnonzero(self.place_of_rank == place)[0])
 
 
