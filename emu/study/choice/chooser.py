@@ -3,17 +3,30 @@
 A choice depends on the request and the topology alone. So every rank, every engine and every replay gets the same algorithm.
 """
 
-from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TypeVar
 
 import numpy as np
 
 from emu.arrays import I64
-from emu.collective.algorithm import AUTO, SYNTHESIZED, AlgorithmOnDims, Choice, Chooser, Request, algorithm, operation_of
+from emu.collective.algorithm import (
+    AUTO,
+    AUTO_SYNTHESIZED,
+    OWN_CHOOSERS,
+    SYNTHESIZED,
+    AlgorithmOnDims,
+    Choice,
+    Chooser,
+    Request,
+    algorithm,
+    operation_of,
+)
 from emu.collective.libraries import LIBRARIES, GroupNetwork, LibraryChoice
 from emu.collective.operation import OPERATIONS
+from emu.errors import InputError
 from emu.registry import unknown
 from emu.sources import edition
 from emu.study.choice.fastest import fastest
@@ -30,8 +43,8 @@ V = TypeVar("V")
 class ChooserOnNpus:
     """A chooser for a job whose ranks are on NPUs: called with a request, it returns the algorithm for its group.
 
-    `name` is `auto`, which times algorithms, `synthesized`, which makes schedules, or a library whose rules it follows.
-    Requests that `asked` does not name go to `otherwise`.
+    `name` is `auto`, which times algorithms, `synthesized`, which makes schedules, `auto+synthesized`, which takes the faster
+    one of both, or a library whose rules it follows. Requests that `asked` does not name go to `otherwise`.
     """
 
     topology: Topology
@@ -39,7 +52,7 @@ class ChooserOnNpus:
     asked: frozenset[str] = frozenset(OPERATIONS)  # words OPERATION or AXIS.OPERATION that it chooses for
     otherwise: Chooser | None = None  # chooser of all other requests; None: the default
     npus: I64 | None = None  # [ranks] the NPU of each rank; None: the first NPUs in their order
-    name: str = AUTO  # `auto`: the fastest algorithm, found by timing; `synthesized`; or the library whose choice it makes
+    name: str = AUTO  # one of `OWN_CHOOSERS`, or the library whose choice it makes
 
     def __call__(self, request: Request) -> AlgorithmOnDims | None:
         """Return the algorithm for a request; None if the default algorithm serves it.
@@ -48,9 +61,8 @@ class ChooserOnNpus:
         """
         if not self.chooses_for(request):
             return self.otherwise(request) if self.otherwise else None
-        if self.name in (AUTO, SYNTHESIZED):
-            find = _fastest_algorithm if self.name == AUTO else _made_algorithm
-            return find(self.topology, self._on_npus(request), edition())
+        if self.name in OWN_CHOOSERS:
+            return _FINDERS[self.name](self.topology, self._on_npus(request), edition())
         found = self.library_choice(request)
         return found.served if found else None
 
@@ -64,6 +76,10 @@ class ChooserOnNpus:
         """Return a request with the NPUs of its ranks, and in the dtype as which it is timed."""
         npus, dtype = npu_order(self.topology) if self.npus is None else self.npus, timed_as(request.dtype, self.dtype)
         return request._replace(ranks=tuple(npus[list(request.ranks)].tolist()), dtype=dtype, axis="")
+
+    def is_called(self, name: str) -> bool:
+        """Return whether a name is that of this chooser, or of one of the two of which it takes the faster one."""
+        return name in (self.name, *self.name.split("+"))
 
     def chooses_for(self, request: Request) -> bool:
         """Return whether this chooser is responsible for the operation of a request."""
@@ -91,12 +107,16 @@ def group_network(topology: Topology, npus: tuple[int, ...]) -> GroupNetwork:
     return GroupNetwork(len(npus), count, in_order, within, between, topology.adds, adds_between=False)
 
 
+def _required(topology: Topology, request: Request) -> tuple[Site, Requirement]:
+    """Return the site and the requirement of a request whose ranks are numbers of NPUs."""
+    site, item = Site.of(topology, canonical_group(topology, request.ranks)), item_bytes_of(request.dtype)
+    return site, Requirement(request.operation, request.root, request.elements, item, groups=request.groups)
+
+
 @lru_cache(maxsize=2**16)
 def _fastest_algorithm(topology: Topology, request: Request, edition: int) -> AlgorithmOnDims:
     """Return the fastest algorithm for a request whose ranks are numbers of NPUs, cached by the state of the code."""
-    npus = canonical_group(topology, request.ranks)
-    wanted = Requirement(request.operation, request.root, request.elements, item_bytes_of(request.dtype), groups=request.groups)
-    return fastest(Site.of(topology, npus), wanted).served
+    return fastest(*_required(topology, request)).served
 
 
 @lru_cache(maxsize=2**12)
@@ -104,34 +124,72 @@ def _made_algorithm(topology: Topology, request: Request, edition: int) -> Algor
     """Return the algorithm that is synthesised for a request whose ranks are numbers of NPUs; None if none is made for it."""
     from emu.study.choice.synthesis_choice import made_algorithm  # here, as other choices start without it
 
-    site = Site.of(topology, canonical_group(topology, request.ranks))
-    item = item_bytes_of(request.dtype)
-    return made_algorithm(site, Requirement(request.operation, request.root, request.elements, item))
+    return made_algorithm(*_required(topology, request))
+
+
+@lru_cache(maxsize=2**12)
+def _faster_algorithm(topology: Topology, request: Request, edition: int) -> AlgorithmOnDims:
+    """Return the faster one of the fastest algorithm and the synthesised one for a request whose ranks are numbers of NPUs."""
+    from emu.study.choice.synthesis_choice import faster_algorithm  # here, as other choices start without it
+
+    return faster_algorithm(*_required(topology, request))
+
+
+_Find = Callable[[Topology, Request, int], AlgorithmOnDims | None]
+_FINDERS: Mapping[str, _Find] = {
+    AUTO: _fastest_algorithm,
+    SYNTHESIZED: _made_algorithm,
+    AUTO_SYNTHESIZED: _faster_algorithm,
+}
+
+
+def _responsible(chooser: Chooser | None, request: Request) -> ChooserOnNpus | None:
+    """Return the chooser, of those that follow one another, that chooses for a request; None if none of this class does."""
+    while isinstance(chooser, ChooserOnNpus) and not chooser.chooses_for(request):
+        chooser = chooser.otherwise
+    return chooser if isinstance(chooser, ChooserOnNpus) else None
 
 
 def library_words(chooser: Chooser | None, request: Request) -> str | None:
     """Return what a library calls its choice for a request, after its name; None if no library chooses for it."""
-    while isinstance(chooser, ChooserOnNpus):
-        if chooser.chooses_for(request):
-            found = None if chooser.name in (AUTO, SYNTHESIZED) else chooser.library_choice(request)
-            return f"{chooser.name}: {found.told}" if found else None
-        chooser = chooser.otherwise
-    return None
+    by = _responsible(chooser, request)
+    found = None if by is None or by.name in OWN_CHOOSERS else by.library_choice(request)
+    return f"{by.name}: {found.told}" if by and found else None
 
 
 def is_automatic(chooser: Chooser | None, request: Request | None = None, name: str = AUTO) -> bool:
     """Return whether timing chooses the algorithm of a request; without a request, whether it may choose for any request.
 
-    With the name of another chooser, such as `synthesized`, the result says whether that one chooses.
+    With the name of another chooser, such as `synthesized`, the result says whether that one chooses. Where it is
+    `auto+synthesized`, both choose.
     """
+    if request is not None:
+        by = _responsible(chooser, request)
+        return by is not None and by.is_called(name)
     while isinstance(chooser, ChooserOnNpus):
-        if request is None or chooser.chooses_for(request):
-            if chooser.name == name:
-                return True
-            if request is not None:
-                return False
+        if chooser.is_called(name):
+            return True
         chooser = chooser.otherwise
     return False
+
+
+def made_where_faster(chooser: Chooser | None) -> Chooser | None:
+    """Return a chooser that takes the synthesised schedule for each request that `auto+synthesized` serves in another chooser.
+
+    It chooses nothing for other requests, and where no schedule can be made. The result is None if there are no such requests.
+    """
+    if not is_automatic(chooser, name=AUTO_SYNTHESIZED):
+        return None
+
+    def choose(request: Request) -> AlgorithmOnDims | None:
+        by = _responsible(chooser, request)
+        if by is None or by.name != AUTO_SYNTHESIZED:
+            return None
+        with suppress(InputError):
+            return replace(by, name=SYNTHESIZED)(request)
+        return None
+
+    return choose
 
 
 def choice_on(
@@ -140,7 +198,8 @@ def choice_on(
     """Return the choice of algorithms that words such as `all_reduce=direct` or `dp.all_gather=auto` describe.
 
     The word `auto` alone is for all operations that no other word names. The name of a library may stand in place of `auto`;
-    then the algorithm is chosen by the rules of the library. So may `synthesized`: then a schedule is made for each request.
+    then the algorithm is chosen by the rules of the library. So may `synthesized`: then a schedule is made for each request. By
+    `auto+synthesized` the faster one of both serves it.
 
     Args:
         topology: The topology on which `auto` times algorithms, and which a library sees.
