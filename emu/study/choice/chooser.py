@@ -37,6 +37,8 @@ from emu.topology.topology import Topology, cached_by_topology
 from emu.trace.timed_dtype import check_dtype, timed_as
 
 V = TypeVar("V")
+AxisGroups = Callable[[str], I64]  # gives [groups, members] the ranks of the groups of an axis
+MOST_TOGETHER = 64  # groups of an axis for which schedules are made together
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -53,6 +55,7 @@ class ChooserOnNpus:
     otherwise: Chooser | None = None  # chooser of all other requests; None: the default
     npus: I64 | None = None  # [ranks] the NPU of each rank; None: the first NPUs in their order
     name: str = AUTO  # one of `OWN_CHOOSERS`, or the library whose choice it makes
+    groups: AxisGroups | None = None  # gives the ranks of the groups of an axis; None: schedules are made for groups alone
 
     def __call__(self, request: Request) -> AlgorithmOnDims | None:
         """Return the algorithm for a request; None if the default algorithm serves it.
@@ -62,7 +65,11 @@ class ChooserOnNpus:
         if not self.chooses_for(request):
             return self.otherwise(request) if self.otherwise else None
         if self.name in OWN_CHOOSERS:
-            return _FINDERS[self.name](self.topology, self._on_npus(request), edition())
+            placed, together = self._on_npus(request), self._groups_together(request)
+            if together:
+                asked = self.topology, together, placed._replace(ranks=()), self.name
+                return _served_together(*asked, edition()).get(placed.ranks)
+            return _FINDERS[self.name](self.topology, placed, edition())
         found = self.library_choice(request)
         return found.served if found else None
 
@@ -76,6 +83,19 @@ class ChooserOnNpus:
         """Return a request with the NPUs of its ranks, and in the dtype as which it is timed."""
         npus, dtype = npu_order(self.topology) if self.npus is None else self.npus, timed_as(request.dtype, self.dtype)
         return request._replace(ranks=tuple(npus[list(request.ranks)].tolist()), dtype=dtype, axis="")
+
+    def _groups_together(self, request: Request) -> tuple[tuple[int, ...], ...]:
+        """Return the NPUs of all groups of the axis of a request, for which schedules are made together.
+
+        The result is empty if none are made, or if other groups are not known or too many.
+        """
+        if self.groups is None or not self.is_called(SYNTHESIZED) or not request.axis or not request.elements:
+            return ()
+        ranks = self.groups(request.axis)
+        if not 1 < len(ranks) <= MOST_TOGETHER or list(request.ranks) not in ranks.tolist():
+            return ()
+        npus = npu_order(self.topology) if self.npus is None else self.npus
+        return tuple(sorted(map(tuple, npus[ranks].tolist())))
 
     def is_called(self, name: str) -> bool:
         """Return whether a name is that of this chooser, or of one of the two of which it takes the faster one."""
@@ -133,6 +153,18 @@ def _faster_algorithm(topology: Topology, request: Request, edition: int) -> Alg
     from emu.study.choice.synthesis_choice import faster_algorithm  # here, as other choices start without it
 
     return faster_algorithm(*_required(topology, request))
+
+
+@lru_cache(maxsize=2**12)
+def _served_together(
+    topology: Topology, groups: tuple[tuple[int, ...], ...], request: Request, name: str, edition: int
+) -> Mapping[tuple[int, ...], AlgorithmOnDims]:
+    """Return the algorithms for a request that all groups of an axis make at the same time, by the NPUs of each group."""
+    from emu.study.choice.axis_synthesis import algorithms_together  # here, as other choices start without it
+
+    item = item_bytes_of(request.dtype)
+    wanted = Requirement(request.operation, request.root, request.elements, item, groups=request.groups)
+    return algorithms_together(topology, groups, wanted, name)
 
 
 _Find = Callable[[Topology, Request, int], AlgorithmOnDims | None]
@@ -193,7 +225,12 @@ def made_where_faster(chooser: Chooser | None) -> Chooser | None:
 
 
 def choice_on(
-    topology: Topology, words: Sequence[str], dtype: str, ran: Choice | None = None, npus: I64 | None = None
+    topology: Topology,
+    words: Sequence[str],
+    dtype: str,
+    ran: Choice | None = None,
+    npus: I64 | None = None,
+    groups: AxisGroups | None = None,
 ) -> Choice:
     """Return the choice of algorithms that words such as `all_reduce=direct` or `dp.all_gather=auto` describe.
 
@@ -207,6 +244,8 @@ def choice_on(
         dtype: The dtype as which float32 is timed.
         ran: The choice for operations that no word names; None: the defaults.
         npus: [ranks] the NPU of each rank; None: the first NPUs in their order.
+        groups: Gives [groups, members] the ranks of all groups of an axis, for which schedules are made together; None: they
+            are made for each group alone.
 
     Raises:
         InputError: a word cannot be read, as in `Choice.parse`, or the dtype is unknown.
@@ -215,13 +254,7 @@ def choice_on(
     known = choosers()
     last = {word.partition("=")[0]: word for word in words if word not in known}
     chosen = {asked: word.partition("=")[2] for asked, word in last.items() if word.partition("=")[2] in known}
-    for operation in map(operation_of, sorted(chosen)):
-        if operation not in OPERATIONS:
-            raise unknown("operation", operation, OPERATIONS)
-    if SYNTHESIZED in chosen.values():
-        from emu.study.choice.synthesis_choice import check_made  # here, as other choices start without it
-
-        check_made(asked for asked, name in chosen.items() if name == SYNTHESIZED)
+    _check_chosen(chosen)
     named = Choice.parse(tuple(word for asked, word in last.items() if asked not in chosen))
     own = {**named.by_operation, **{asked: AUTO for asked in sorted(chosen) if asked != operation_of(asked)}}
     whole = [word for word in words if word in known][-1:]
@@ -229,8 +262,23 @@ def choice_on(
     by_operation, dims = {**_other_entries(last, rest.by_operation), **own}, {**_other_entries(last, rest.dims), **named.dims}
     chooser = rest.chooser
     for name, asked in _levels(whole, chosen):
-        chooser = ChooserOnNpus(topology, dtype, asked, chooser, npus, name)
+        chooser = ChooserOnNpus(topology, dtype, asked, chooser, npus, name, groups)
     return Choice(by_operation, dims, chooser)
+
+
+def _check_chosen(chosen: Mapping[str, str]) -> None:
+    """Check that operations for which choosers are named exist, and that schedules are made for those of `synthesized`.
+
+    Raises:
+        InputError: One does not.
+    """
+    for operation in map(operation_of, sorted(chosen)):
+        if operation not in OPERATIONS:
+            raise unknown("operation", operation, OPERATIONS)
+    if SYNTHESIZED in chosen.values():
+        from emu.study.choice.synthesis_choice import check_made  # here, as other choices start without it
+
+        check_made(asked for asked, name in chosen.items() if name == SYNTHESIZED)
 
 
 def _levels(whole: Sequence[str], chosen: Mapping[str, str]) -> Iterator[tuple[str, frozenset[str]]]:
