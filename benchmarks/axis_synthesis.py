@@ -24,7 +24,7 @@ CASES = (
     ("railx:torus:m=2,n=2,nodes=2x2", "tp=4,dp=4"),
     ("railx:torus:m=2,n=2,nodes=2x2", "tp=2,dp=8"),
     ("hammingmesh:boards=1x1,side=4", "tp=2,dp=4,pp=2"),
-    ("hammingmesh:boards=1x2,side=3", "tp=3,dp=6"),
+    ("hammingmesh:boards=1x1,side=4", "tp=2,dp=8"),
     ("fat-tree:pgft:down=4x4,up=1x2,parallel=1x1", "tp=4,dp=4"),
     ("fat-tree:pgft:down=4x4,up=1x2,parallel=1x1", "tp=2,dp=8"),
 )
