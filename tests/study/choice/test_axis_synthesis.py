@@ -15,7 +15,8 @@ from emu.study.choice.chooser import choice_on
 from emu.study.choice.fastest import fastest
 from emu.study.choice.site import Requirement, Site, canonical_group
 from emu.study.choice.synthesis_choice import made_algorithm
-from emu.study.training.estimate import EstimateRequest, estimate
+from emu.study.training.estimate import EstimateRequest, estimate, prepare
+from emu.study.training.step_choice.algorithm_search import AlgorithmSearch
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
@@ -135,6 +136,14 @@ def test_a_chooser_looks_at_all_groups_of_an_axis_that_it_knows(monkeypatch: pyt
     assert together(request._replace(operation="gather")) == by_itself(request._replace(operation="gather"))
     monkeypatch.setattr(choosing, "MOST_TOGETHER", 1)
     assert together(request) == by_itself(request)
+
+
+@pytest.mark.parametrize(("words", "tried"), [((BOTH,), True), (("auto", f"dp.all_reduce={BOTH}"), True), (("auto",), False)])
+def test_a_search_for_the_algorithms_of_a_step_tries_made_schedules(words: tuple[str, ...], tried: bool) -> None:
+    device = Device("a-device", {"bfloat16": 1e15, "float32": 1e15}, hbm_Bps=1e13)
+    request = EstimateRequest("llama-tiny", parse_plan("dp=4,microbatch=1", global_batch=4, seq=32), algorithms=words)
+    search = AlgorithmSearch(prepare(request, build_topology(TAPERED), device).on_fabric(device))
+    assert (MADE in search.others) is tried
 
 
 @pytest.mark.parametrize(("word", "share"), [(MADE, 0.97), (BOTH, 0.995)])
