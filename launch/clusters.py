@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from emu.cluster.pace.timeliness import Pace
-from emu.collective.algorithm import SYNTHESIZED, Choice
+from emu.collective.algorithm import AUTO_SYNTHESIZED, SYNTHESIZED, Choice
 from emu.errors import InputError, must_be
 from emu.registry import unknown
 from emu.study.job_pool import THIS_PROCESS, JobPool
@@ -60,8 +60,9 @@ class ClusterOptions:
         Raises:
             InputError: A schedule is to be synthesised for ranks in processes of a Ray.
         """
-        if self.cluster == "ray" and any(word.rpartition("=")[2] == SYNTHESIZED for word in words):
-            raise unshared_error()
+        made = {word.rpartition("=")[2] for word in words} & {SYNTHESIZED, AUTO_SYNTHESIZED}
+        if self.cluster == "ray" and made:
+            raise unshared_error(max(made))
 
     @contextmanager
     def open_cluster(self, brings: Path | None = None, pace: Pace | None = None) -> "Iterator[Cluster]":
@@ -101,10 +102,10 @@ class ClusterOptions:
             return ranks.run_traced(n_ranks, choice, program)
 
 
-def unshared_error() -> InputError:
-    """Return the error for a synthesised schedule that other processes would have to know."""
+def unshared_error(word: str = SYNTHESIZED) -> InputError:
+    """Return the error for a word that asks for a synthesised schedule, which other processes would have to know."""
     mend = "take --cluster local, or write the schedule by `emu synthesize --xml` and --import it"
-    return must_be("ray", "--algorithm", "one that every process finds", SYNTHESIZED, mend)
+    return must_be("ray", "--algorithm", "one that every process finds", word, mend)
 
 
 def job_pool(label: str, workers: str, ray_address: str | None, local: JobPool = THIS_PROCESS) -> JobPool:

@@ -206,9 +206,9 @@ def _unknown_algorithm(operation: str, name: str, known: Iterable[str]) -> Input
     It names the operations that have one of that name, and the words of a choice that may stand in place of one. Where there is
     none, and no name is near, it may be one of the user's.
     """
-    words = AUTO, SYNTHESIZED
+    words = OWN_CHOOSERS
     if name.partition(":")[0] in words:
-        mend = f"{' and '.join(words)} are no algorithms; a choice takes them alone, without dims or channels"
+        mend = f"{', '.join(words)} are no algorithms; a choice takes them alone, without dims or channels"
         return must_be("algorithm", f"what serves {operation}", "an algorithm", name, mend)
     error = unknown(f"{operation} algorithm", name, [*known, *difflib.get_close_matches(name, words)])
     others = [each.operation for _, each in ALGORITHMS if each.name == name]
@@ -324,6 +324,8 @@ class AlgorithmOnDims(NamedTuple):
 Chooser = Callable[[Request], AlgorithmOnDims | None]
 AUTO = "auto"  # stands for the algorithm that the chooser picks
 SYNTHESIZED = "synthesized"  # stands for the schedule that a synthesis makes, in place of an algorithm's name
+AUTO_SYNTHESIZED = f"{AUTO}+{SYNTHESIZED}"  # stands for the faster one of both
+OWN_CHOOSERS = AUTO, SYNTHESIZED, AUTO_SYNTHESIZED
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,8 +125,8 @@ def bench(
         operation: The operation, such as `all_reduce`.
         topology: The network: a name, a file, a `Topology` or a networkx graph; or several of them.
         algorithm: The algorithm; or several. `auto` takes the fastest at each size, `nccl` takes what NCCL takes, `all`
-            compares all and moves no data, `synthesized` makes a schedule for the topology. NAME@4 uses 4 channels; empty:
-            auto, or the choice of the library of `stack`.
+            compares all and moves no data, `synthesized` makes a schedule for the topology, `auto+synthesized` takes the faster
+            one of both. NAME@4 uses 4 channels; empty: auto, or the choice of the library of `stack`.
         size: The bytes of one rank's buffer (of all ranks for all_gather and reduce_scatter), as a number or such as `64MiB`.
         begin: The smallest of several sizes.
         end: The largest of several sizes.

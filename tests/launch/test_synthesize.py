@@ -180,6 +180,16 @@ def test_a_bench_makes_the_schedule_moves_data_by_it_and_knows_it_again(emu, mon
     assert (done.code, "a synthesised operation must be one of" in done.err) == (2, True)
 
 
+@pytest.mark.parametrize(("size", "served"), [("1MiB", "synthesized"), ("16B", "recursive-doubling")])
+def test_a_bench_takes_the_faster_one_of_a_made_schedule_and_the_catalogue(emu, size, served):
+    Path("uneven.csv").write_text(UNEVEN)
+    words = ("bench", "all_reduce", "--topology", "uneven.csv", "--size", size, "--json", "--algorithm")
+    made, best, faster, again = (emu(*words, word).json[0] for word in ("synthesized", "auto", BOTH, BOTH))
+    assert (faster["algorithm"], faster["wrong"]) == (served, 0)
+    assert faster["time_s"] == again["time_s"] == min(made["time_s"], best["time_s"])
+    assert made["time_s"] != best["time_s"]
+
+
 def test_a_kept_variant_is_made_again_without_a_search(monkeypatch):
     site = Site.first(build_topology("hammingmesh:boards=1x1"))
     kept: dict[str, object] = {}
@@ -203,6 +213,7 @@ def test_equal_requests_give_equal_schedules():
 
 
 STEP = ("--model", "llama-tiny", "--global-batch", "4", "--seq", "32", "--topology", "hammingmesh:boards=1x1,side=2")
+BOTH = "auto+synthesized"
 WORDS = ("estimate", *STEP, "--plan", "dp=4,microbatch=1", "--json", "--algorithm")
 
 
@@ -215,14 +226,56 @@ def test_an_estimate_is_served_by_schedules_that_are_made_for_it(emu, word):
     assert made["total_comm_s"] < best["total_comm_s"] * 1.02
 
 
+RAILS = ("--topology", "hpn:rail-only:dims=2x2x2,aggs=2")
+MANY = ("--model", "llama-tiny", "--global-batch", "4", "--seq", "32", *RAILS, "--plan", "dp=4,microbatch=1", "--json")
+
+
+def test_an_estimate_is_served_by_the_faster_ones(emu):
+    words = ("estimate", *MANY, "--algorithm")
+    made, best, faster = (emu(*words, each).json for each in ("synthesized", "auto", BOTH))
+    assert faster["step_time_s"] <= min(made["step_time_s"], best["step_time_s"])
+    assert faster["step_time_s"] < best["step_time_s"]
+    assert "synthesized-" in json.dumps(faster["algorithms"])
+    assert emu(*words, "auto").json["algorithms"] == best["algorithms"]  # though made schedules are kept now
+
+
+def test_a_search_for_plans_is_served_by_the_faster_ones(emu):
+    words = (
+        "plan",
+        "--npus",
+        "4",
+        *MANY[:6],
+        *RAILS,
+        "--plan",
+        "dp=4,microbatch=1,sharding=ddp,recompute=none",
+        "--top",
+        "1",
+        "--json",
+    )
+    best, faster = (emu(*words, "--algorithm", each).json for each in ("auto", BOTH))
+    assert faster["rows"][0]["step_time_s"] < best["rows"][0]["step_time_s"]
+    assert "synthesized-" in json.dumps(faster["rows"][0]["algorithms"])
+
+
+def test_a_run_and_its_replay_are_served_by_the_faster_ones(emu):
+    made = emu("train", *MANY, "--steps", "2", "--algorithm", BOTH, "--trace", "own.trace").json
+    assert "synthesized-" in json.dumps(made["algorithms"])
+    (again,) = emu("replay", "own.trace", *RAILS, "--json", "--algorithm", BOTH).json
+    assert (again["algorithms"], again["step_time_s"]) == (made["algorithms"], made["step_time_s"])
+
+
 def test_words_that_are_misspelt_or_have_dims_are_told_in_one_line(emu):
     none = "algorithm: what serves all_reduce must be an algorithm, got"
-    near = "no all_reduce algorithm is called 'synthesised'; did you mean synthesized?"
+    near = "no all_reduce algorithm is called 'synthesised'; did you mean synthesized or auto+synthesized?"
     for word, said in (
         ("synthesised", near),
         ("atuo", "no all_reduce algorithm is called 'atuo'; did you mean auto?"),
-        ("synthesized:2x2", f"{none} 'synthesized:2x2'; auto and synthesized are no algorithms; a choice takes them alone"),
-        ("synthesized@4", f"{none} 'synthesized'; auto and synthesized are no algorithms"),
+        (
+            "synthesized:2x2",
+            f"{none} 'synthesized:2x2'; auto, synthesized, auto+synthesized are no algorithms; a choice takes them alone",
+        ),
+        ("auto+synthesized:2x2", f"{none} 'auto+synthesized:2x2'; auto, synthesized, auto+synthesized are no algorithms"),
+        ("synthesized@4", f"{none} 'synthesized'; auto, synthesized, auto+synthesized are no algorithms"),
     ):
         done = emu("bench", "all_reduce", "--topology", "ub-mesh:board", "--size", "1MiB", "--algorithm", word)
         assert (done.code, done.out) == (2, "")
@@ -235,8 +288,8 @@ def test_what_no_schedule_is_made_for_is_told_in_one_line(emu):
     for words, said in (
         ((*WORDS, "gather=synthesized"), "--algorithm: a synthesised operation must be one of all_gather"),
         ((*WORDS, "dp.all_to_all=synthesized"), "no collective on dp is called 'all_to_all'; known: all_reduce"),
-        (("plan", "--npus", "4", *STEP, "--algorithm", "synthesized"), "plan: --algorithm must be auto, nccl or an algorithm"),
         (("verify", "all_reduce", "--algorithm", "synthesized"), "verify: --algorithm must be an algorithm of the catalogue"),
+        (("verify", "all_reduce", "--algorithm", BOTH), "verify: --algorithm must be an algorithm of the catalogue"),
     ):
         done = emu(*words)
         assert (done.code, done.out) == (2, "")
@@ -250,6 +303,7 @@ def test_what_no_schedule_is_made_for_is_told_in_one_line(emu):
         ("train", *STEP, "--plan", "dp=4", "--algorithm", "dp.all_reduce=synthesized"),
         ("run", "--ranks", "4", "--topology", "ub-mesh:board", "--algorithm", "all_reduce=synthesized", "own.py"),
         ("bench", "all_reduce", "--topology", "ub-mesh:board", "--algorithm", "synthesized"),
+        ("bench", "all_reduce", "--topology", "ub-mesh:board", "--algorithm", "auto+synthesized"),
     ],
 )
 def test_a_ray_is_not_started_for_what_its_processes_do_not_find(emu, monkeypatch, words):
@@ -257,7 +311,8 @@ def test_a_ray_is_not_started_for_what_its_processes_do_not_find(emu, monkeypatc
     Path("own.py").write_text("import torch.distributed as dist\n")
     done = emu(words[0], "--cluster", "ray", *words[1:])
     assert (done.code, done.out) == (2, "")
-    said = "emu: ray: --algorithm must be one that every process finds, got 'synthesized'; take --cluster local"
+    word = words[-1 if words[0] != "run" else -2].rpartition("=")[2]
+    said = f"emu: ray: --algorithm must be one that every process finds, got {word!r}; take --cluster local"
     assert done.err.splitlines()[-1].startswith(said)
 
 

@@ -3,17 +3,30 @@
 A choice depends on the request and the topology alone. So every rank, every engine and every replay gets the same algorithm.
 """
 
-from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TypeVar
 
 import numpy as np
 
 from emu.arrays import I64
-from emu.collective.algorithm import AUTO, SYNTHESIZED, AlgorithmOnDims, Choice, Chooser, Request, algorithm, operation_of
+from emu.collective.algorithm import (
+    AUTO,
+    AUTO_SYNTHESIZED,
+    OWN_CHOOSERS,
+    SYNTHESIZED,
+    AlgorithmOnDims,
+    Choice,
+    Chooser,
+    Request,
+    algorithm,
+    operation_of,
+)
 from emu.collective.libraries import LIBRARIES, GroupNetwork, LibraryChoice
 from emu.collective.operation import OPERATIONS
+from emu.errors import InputError
 from emu.registry import unknown
 from emu.sources import edition
 from emu.study.choice.fastest import fastest
@@ -24,14 +37,16 @@ from emu.topology.topology import Topology, cached_by_topology
 from emu.trace.timed_dtype import check_dtype, timed_as
 
 V = TypeVar("V")
+AxisGroups = Callable[[str], I64]  # gives [groups, members] the ranks of the groups of an axis
+MOST_TOGETHER = 64  # groups of an axis for which schedules are made together
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ChooserOnNpus:
     """A chooser for a job whose ranks are on NPUs: called with a request, it returns the algorithm for its group.
 
-    `name` is `auto`, which times algorithms, `synthesized`, which makes schedules, or a library whose rules it follows.
-    Requests that `asked` does not name go to `otherwise`.
+    `name` is `auto`, which times algorithms, `synthesized`, which makes schedules, `auto+synthesized`, which takes the faster
+    one of both, or a library whose rules it follows. Requests that `asked` does not name go to `otherwise`.
     """
 
     topology: Topology
@@ -39,7 +54,8 @@ class ChooserOnNpus:
     asked: frozenset[str] = frozenset(OPERATIONS)  # words OPERATION or AXIS.OPERATION that it chooses for
     otherwise: Chooser | None = None  # chooser of all other requests; None: the default
     npus: I64 | None = None  # [ranks] the NPU of each rank; None: the first NPUs in their order
-    name: str = AUTO  # `auto`: the fastest algorithm, found by timing; `synthesized`; or the library whose choice it makes
+    name: str = AUTO  # one of `OWN_CHOOSERS`, or the library whose choice it makes
+    groups: AxisGroups | None = None  # gives the ranks of the groups of an axis; None: schedules are made for groups alone
 
     def __call__(self, request: Request) -> AlgorithmOnDims | None:
         """Return the algorithm for a request; None if the default algorithm serves it.
@@ -48,9 +64,12 @@ class ChooserOnNpus:
         """
         if not self.chooses_for(request):
             return self.otherwise(request) if self.otherwise else None
-        if self.name in (AUTO, SYNTHESIZED):
-            find = _fastest_algorithm if self.name == AUTO else _made_algorithm
-            return find(self.topology, self._on_npus(request), edition())
+        if self.name in OWN_CHOOSERS:
+            placed, together = self._on_npus(request), self._groups_together(request)
+            if together:
+                asked = self.topology, together, placed._replace(ranks=()), self.name
+                return _served_together(*asked, edition()).get(placed.ranks)
+            return _FINDERS[self.name](self.topology, placed, edition())
         found = self.library_choice(request)
         return found.served if found else None
 
@@ -64,6 +83,23 @@ class ChooserOnNpus:
         """Return a request with the NPUs of its ranks, and in the dtype as which it is timed."""
         npus, dtype = npu_order(self.topology) if self.npus is None else self.npus, timed_as(request.dtype, self.dtype)
         return request._replace(ranks=tuple(npus[list(request.ranks)].tolist()), dtype=dtype, axis="")
+
+    def _groups_together(self, request: Request) -> tuple[tuple[int, ...], ...]:
+        """Return the NPUs of all groups of the axis of a request, for which schedules are made together.
+
+        The result is empty if none are made, or if other groups are not known or too many.
+        """
+        if self.groups is None or not self.is_called(SYNTHESIZED) or not request.axis or not request.elements:
+            return ()
+        ranks = self.groups(request.axis)
+        if not 1 < len(ranks) <= MOST_TOGETHER or list(request.ranks) not in ranks.tolist():
+            return ()
+        npus = npu_order(self.topology) if self.npus is None else self.npus
+        return tuple(sorted(map(tuple, npus[ranks].tolist())))
+
+    def is_called(self, name: str) -> bool:
+        """Return whether a name is that of this chooser, or of one of the two of which it takes the faster one."""
+        return name in (self.name, *self.name.split("+"))
 
     def chooses_for(self, request: Request) -> bool:
         """Return whether this chooser is responsible for the operation of a request."""
@@ -91,12 +127,16 @@ def group_network(topology: Topology, npus: tuple[int, ...]) -> GroupNetwork:
     return GroupNetwork(len(npus), count, in_order, within, between, topology.adds, adds_between=False)
 
 
+def _required(topology: Topology, request: Request) -> tuple[Site, Requirement]:
+    """Return the site and the requirement of a request whose ranks are numbers of NPUs."""
+    site, item = Site.of(topology, canonical_group(topology, request.ranks)), item_bytes_of(request.dtype)
+    return site, Requirement(request.operation, request.root, request.elements, item, groups=request.groups)
+
+
 @lru_cache(maxsize=2**16)
 def _fastest_algorithm(topology: Topology, request: Request, edition: int) -> AlgorithmOnDims:
     """Return the fastest algorithm for a request whose ranks are numbers of NPUs, cached by the state of the code."""
-    npus = canonical_group(topology, request.ranks)
-    wanted = Requirement(request.operation, request.root, request.elements, item_bytes_of(request.dtype), groups=request.groups)
-    return fastest(Site.of(topology, npus), wanted).served
+    return fastest(*_required(topology, request)).served
 
 
 @lru_cache(maxsize=2**12)
@@ -104,43 +144,99 @@ def _made_algorithm(topology: Topology, request: Request, edition: int) -> Algor
     """Return the algorithm that is synthesised for a request whose ranks are numbers of NPUs; None if none is made for it."""
     from emu.study.choice.synthesis_choice import made_algorithm  # here, as other choices start without it
 
-    site = Site.of(topology, canonical_group(topology, request.ranks))
+    return made_algorithm(*_required(topology, request))
+
+
+@lru_cache(maxsize=2**12)
+def _faster_algorithm(topology: Topology, request: Request, edition: int) -> AlgorithmOnDims:
+    """Return the faster one of the fastest algorithm and the synthesised one for a request whose ranks are numbers of NPUs."""
+    from emu.study.choice.synthesis_choice import faster_algorithm  # here, as other choices start without it
+
+    return faster_algorithm(*_required(topology, request))
+
+
+@lru_cache(maxsize=2**12)
+def _served_together(
+    topology: Topology, groups: tuple[tuple[int, ...], ...], request: Request, name: str, edition: int
+) -> Mapping[tuple[int, ...], AlgorithmOnDims]:
+    """Return the algorithms for a request that all groups of an axis make at the same time, by the NPUs of each group."""
+    from emu.study.choice.axis_synthesis import algorithms_together  # here, as other choices start without it
+
     item = item_bytes_of(request.dtype)
-    return made_algorithm(site, Requirement(request.operation, request.root, request.elements, item))
+    wanted = Requirement(request.operation, request.root, request.elements, item, groups=request.groups)
+    return algorithms_together(topology, groups, wanted, name)
+
+
+_Find = Callable[[Topology, Request, int], AlgorithmOnDims | None]
+_FINDERS: Mapping[str, _Find] = {
+    AUTO: _fastest_algorithm,
+    SYNTHESIZED: _made_algorithm,
+    AUTO_SYNTHESIZED: _faster_algorithm,
+}
+
+
+def _responsible(chooser: Chooser | None, request: Request) -> ChooserOnNpus | None:
+    """Return the chooser, of those that follow one another, that chooses for a request; None if none of this class does."""
+    while isinstance(chooser, ChooserOnNpus) and not chooser.chooses_for(request):
+        chooser = chooser.otherwise
+    return chooser if isinstance(chooser, ChooserOnNpus) else None
 
 
 def library_words(chooser: Chooser | None, request: Request) -> str | None:
     """Return what a library calls its choice for a request, after its name; None if no library chooses for it."""
-    while isinstance(chooser, ChooserOnNpus):
-        if chooser.chooses_for(request):
-            found = None if chooser.name in (AUTO, SYNTHESIZED) else chooser.library_choice(request)
-            return f"{chooser.name}: {found.told}" if found else None
-        chooser = chooser.otherwise
-    return None
+    by = _responsible(chooser, request)
+    found = None if by is None or by.name in OWN_CHOOSERS else by.library_choice(request)
+    return f"{by.name}: {found.told}" if by and found else None
 
 
 def is_automatic(chooser: Chooser | None, request: Request | None = None, name: str = AUTO) -> bool:
     """Return whether timing chooses the algorithm of a request; without a request, whether it may choose for any request.
 
-    With the name of another chooser, such as `synthesized`, the result says whether that one chooses.
+    With the name of another chooser, such as `synthesized`, the result says whether that one chooses. Where it is
+    `auto+synthesized`, both choose.
     """
+    if request is not None:
+        by = _responsible(chooser, request)
+        return by is not None and by.is_called(name)
     while isinstance(chooser, ChooserOnNpus):
-        if request is None or chooser.chooses_for(request):
-            if chooser.name == name:
-                return True
-            if request is not None:
-                return False
+        if chooser.is_called(name):
+            return True
         chooser = chooser.otherwise
     return False
 
 
+def made_where_faster(chooser: Chooser | None) -> Chooser | None:
+    """Return a chooser that takes the synthesised schedule for each request that `auto+synthesized` serves in another chooser.
+
+    It chooses nothing for other requests, and where no schedule can be made. The result is None if there are no such requests.
+    """
+    if not is_automatic(chooser, name=AUTO_SYNTHESIZED):
+        return None
+
+    def choose(request: Request) -> AlgorithmOnDims | None:
+        by = _responsible(chooser, request)
+        if by is None or by.name != AUTO_SYNTHESIZED:
+            return None
+        with suppress(InputError):
+            return replace(by, name=SYNTHESIZED)(request)
+        return None
+
+    return choose
+
+
 def choice_on(
-    topology: Topology, words: Sequence[str], dtype: str, ran: Choice | None = None, npus: I64 | None = None
+    topology: Topology,
+    words: Sequence[str],
+    dtype: str,
+    ran: Choice | None = None,
+    npus: I64 | None = None,
+    groups: AxisGroups | None = None,
 ) -> Choice:
     """Return the choice of algorithms that words such as `all_reduce=direct` or `dp.all_gather=auto` describe.
 
     The word `auto` alone is for all operations that no other word names. The name of a library may stand in place of `auto`;
-    then the algorithm is chosen by the rules of the library. So may `synthesized`: then a schedule is made for each request.
+    then the algorithm is chosen by the rules of the library. So may `synthesized`: then a schedule is made for each request. By
+    `auto+synthesized` the faster one of both serves it.
 
     Args:
         topology: The topology on which `auto` times algorithms, and which a library sees.
@@ -148,6 +244,8 @@ def choice_on(
         dtype: The dtype as which float32 is timed.
         ran: The choice for operations that no word names; None: the defaults.
         npus: [ranks] the NPU of each rank; None: the first NPUs in their order.
+        groups: Gives [groups, members] the ranks of all groups of an axis, for which schedules are made together; None: they
+            are made for each group alone.
 
     Raises:
         InputError: a word cannot be read, as in `Choice.parse`, or the dtype is unknown.
@@ -156,13 +254,7 @@ def choice_on(
     known = choosers()
     last = {word.partition("=")[0]: word for word in words if word not in known}
     chosen = {asked: word.partition("=")[2] for asked, word in last.items() if word.partition("=")[2] in known}
-    for operation in map(operation_of, sorted(chosen)):
-        if operation not in OPERATIONS:
-            raise unknown("operation", operation, OPERATIONS)
-    if SYNTHESIZED in chosen.values():
-        from emu.study.choice.synthesis_choice import check_made  # here, as other choices start without it
-
-        check_made(asked for asked, name in chosen.items() if name == SYNTHESIZED)
+    _check_chosen(chosen)
     named = Choice.parse(tuple(word for asked, word in last.items() if asked not in chosen))
     own = {**named.by_operation, **{asked: AUTO for asked in sorted(chosen) if asked != operation_of(asked)}}
     whole = [word for word in words if word in known][-1:]
@@ -170,8 +262,23 @@ def choice_on(
     by_operation, dims = {**_other_entries(last, rest.by_operation), **own}, {**_other_entries(last, rest.dims), **named.dims}
     chooser = rest.chooser
     for name, asked in _levels(whole, chosen):
-        chooser = ChooserOnNpus(topology, dtype, asked, chooser, npus, name)
+        chooser = ChooserOnNpus(topology, dtype, asked, chooser, npus, name, groups)
     return Choice(by_operation, dims, chooser)
+
+
+def _check_chosen(chosen: Mapping[str, str]) -> None:
+    """Check that operations for which choosers are named exist, and that schedules are made for those of `synthesized`.
+
+    Raises:
+        InputError: One does not.
+    """
+    for operation in map(operation_of, sorted(chosen)):
+        if operation not in OPERATIONS:
+            raise unknown("operation", operation, OPERATIONS)
+    if SYNTHESIZED in chosen.values():
+        from emu.study.choice.synthesis_choice import check_made  # here, as other choices start without it
+
+        check_made(asked for asked, name in chosen.items() if name == SYNTHESIZED)
 
 
 def _levels(whole: Sequence[str], chosen: Mapping[str, str]) -> Iterator[tuple[str, frozenset[str]]]:

@@ -190,11 +190,20 @@ class _Race:
         It is infinity if the schedule has too many rows to be timed, or if no route joins a pair.
         """
         try:
-            timeline = time_collective(_job(self.site, self.wanted, name, _schedule_of(self.site, self.wanted, name)))
+            return float(end_fs(self.site, self.wanted, name))
         except (RowsError, TornError) as error:
             self.refused.append(error)
             return np.inf
-        return float(timeline.end_fs.max(initial=0))
+
+
+def end_fs(site: Site, wanted: Requirement, name: str) -> int:
+    """Return the tick at which a collective ends if an algorithm serves it and nothing else runs.
+
+    Raises:
+        InputError: As `time_collective`.
+    """
+    timeline = time_collective(_job(site, wanted, name, _schedule_of(site, wanted, name)))
+    return int(timeline.end_fs.max(initial=0))
 
 
 def _job(site: Site, wanted: Requirement, name: str, plan: Schedule) -> CollectiveJob:

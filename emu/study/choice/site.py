@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I32, I64, column
-from emu.collective.algorithm import ALGORITHMS, AUTO, SYNTHESIZED, Algorithm, AlgorithmOnDims, compact_schedule
+from emu.collective.algorithm import ALGORITHMS, OWN_CHOOSERS, Algorithm, AlgorithmOnDims, compact_schedule
 from emu.collective.libraries import LIBRARIES
 from emu.collective.schedule import RowsError, Schedule
 from emu.collective.shape import Grid, PartialGrid
@@ -172,8 +172,8 @@ def _dims_for(site: Site, found: Algorithm) -> Grid:
 
 
 def choosers() -> tuple[str, ...]:
-    """Return the values that may replace an algorithm's name: `auto`, `synthesized` and the names of libraries."""
-    return AUTO, SYNTHESIZED, *(name for name, _ in LIBRARIES)
+    """Return the values that may replace an algorithm's name: those of `OWN_CHOOSERS` and the names of libraries."""
+    return *OWN_CHOOSERS, *(name for name, _ in LIBRARIES)
 
 
 def item_bytes_of(dtype: str) -> int:

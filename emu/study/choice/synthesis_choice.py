@@ -1,6 +1,7 @@
 """Schedules that are synthesised where a choice asks for them: each is an algorithm for one place, known by its digest."""
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 from emu.arrays import digest
@@ -9,7 +10,8 @@ from emu.collective.operation import ROOTED, Operation, operation
 from emu.collective.schedule import Schedule
 from emu.collective.shape import Shape
 from emu.collective.transform import rotate
-from emu.errors import must_be
+from emu.errors import InputError, must_be
+from emu.study.choice.fastest import end_fs, fastest
 from emu.study.choice.site import Requirement, Site
 from emu.study.synthesize import kept_schedule
 from emu.synthesis.variants import SYNTHESIS_OPERATIONS
@@ -58,9 +60,25 @@ def made_algorithm(site: Site, wanted: Requirement) -> AlgorithmOnDims | None:
     """
     if wanted.operation not in SYNTHESIS_OPERATIONS or len(site.npus) < 2 or not wanted.elements:
         return None
-    op = operation(wanted.operation, len(site.npus), wanted.root)
+    op, wanted = operation(wanted.operation, len(site.npus), wanted.root), wanted._replace(groups=1)
     name = f"{SYNTHESIZED}-{digest((site.topology.digest(), site.npus, *wanted))[:_DIGITS]}"
     build = MadeSchedule(site, op, wanted)
     build(op.n_ranks)
     keep_made(Algorithm(op.name, name, build, None, "Send as was synthesised for one place.", build.shapes))
     return AlgorithmOnDims(name)
+
+
+def faster_algorithm(site: Site, wanted: Requirement) -> AlgorithmOnDims:
+    """Return the algorithm that is synthesised for a requirement if it is faster on the fabric than the one that `auto` takes.
+
+    Where no schedule can be made, and of equally fast ones, it is the one that `auto` takes.
+
+    Raises:
+        InputError: As `fastest`.
+    """
+    served = fastest(site, wanted).served
+    with suppress(InputError):
+        made = made_algorithm(site, wanted)
+        if made is not None and end_fs(site, wanted, made.algorithm) < end_fs(site, wanted, served.algorithm):
+            return made
+    return served

@@ -12,7 +12,7 @@ from itertools import chain, takewhile
 from typing import TYPE_CHECKING, Any
 
 from emu.bound.limit import QUICK_EFFORT, Limit, limit_of
-from emu.collective.algorithm import AUTO, SYNTHESIZED, AlgorithmOnDims, Choice
+from emu.collective.algorithm import AUTO, AUTO_SYNTHESIZED, SYNTHESIZED, AlgorithmOnDims, Choice
 from emu.collective.schedule import RowsError
 from emu.collective.shape import dims_of, named_shape
 from emu.errors import InputError, RunError
@@ -143,7 +143,7 @@ def measure(asked: PlacedBench, mover: "TensorMover | None" = None) -> Iterator[
 
 
 def next_case(asked: PlacedBench, size: int, last: Case | None = None) -> Case:
-    """Return the case for a size: with the named algorithm, or the one that `auto` or a library chooses.
+    """Return the case for a size: with the named algorithm, or the one that `auto` or a library chooses, or one that is made.
 
     Args:
         asked: The placed bench.
@@ -156,15 +156,15 @@ def next_case(asked: PlacedBench, size: int, last: Case | None = None) -> Case:
         return last or asked.case(asked.request.algorithm)
     (name, dims), told = _chosen_algorithm(asked, size)
     again = last is not None and (last.algorithm, last.dims) == (name, dims)
-    if last is not None and again and all(getattr(last, field) == value for field, value in told.items()):
-        return last
-    return replace(asked.case(name, dims), **told)
+    if last is None or not again or any(getattr(last, field) != value for field, value in told.items()):
+        last = replace(asked.case(name, dims), **told)
+    return asked.faster_case(last, size) if asked.request.algorithm == AUTO_SYNTHESIZED else last
 
 
 def _chosen_algorithm(asked: PlacedBench, size: int) -> tuple[AlgorithmOnDims, dict[str, Any]]:
     """Return the algorithm for a size, and the fields of a `Case` that say how it was chosen."""
     by, op = asked.request.algorithm, asked.operation
-    if by == AUTO:
+    if by in (AUTO, AUTO_SYNTHESIZED):
         overhead_fs = asked.request.send_overhead_fs
         wanted = Requirement(op.name, op.root, asked.elements(size), asked.item_bytes, overhead_fs)
         served, passed_over = fastest(asked.site, wanted)

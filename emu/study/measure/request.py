@@ -1,22 +1,23 @@
 """The request of a bench, and its case on one topology, which is checked before any schedule is built."""
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import inf
 
 import numpy as np
 
 from emu.bound.limit import QUICK_EFFORT, Effort
-from emu.collective.algorithm import AUTO, SYNTHESIZED, algorithm, compact_schedule
+from emu.collective.algorithm import AUTO, AUTO_SYNTHESIZED, SYNTHESIZED, algorithm, compact_schedule
 from emu.collective.operation import REDUCING, Operation, operation
 from emu.collective.schedule import RowsError, Schedule
 from emu.collective.shape import Grid, PartialGrid, Shape, ranks_of, show_shape
 from emu.dtypes import REDUCE_OPERATIONS, check_reduces, item_bytes, reductions_of
-from emu.errors import must_be
+from emu.errors import InputError, must_be
 from emu.fabric.packet_fabric import ADDING_ASSUMED, FLUID_ASSUMED, FLUID_ENGINE, EngineChoice
 from emu.fabric.run import check_seeds
 from emu.registry import unknown
 from emu.study.choice.site import Site, choosers
-from emu.study.timing import CollectiveJob
+from emu.study.timing import CollectiveJob, time_collective
 from emu.topology.placement import by_axes, npu_order, switches_add_assumption
 from emu.topology.topology import Topology
 from emu.units import format_time
@@ -35,7 +36,7 @@ class BenchRequest:
     """
 
     operation: str
-    algorithm: str  # or `AUTO`, the fastest at each size; a library's name, for what that takes; or `SYNTHESIZED`
+    algorithm: str  # or one of `OWN_CHOOSERS`, at each size; or a library's name, for what that takes
     sizes: tuple[int, ...]
     dtype: str = "float32"
     reduce: str = "sum"
@@ -74,6 +75,17 @@ class PlacedBench:
         plan, made = kept_schedule(self.site, self.operation, self.elements(size), self.item_bytes)
         told = f"{made.how}, {made.trees} trees, {made.pieces} pieces"
         return Case(self, SYNTHESIZED, (), self.operation.n_ranks, plan, chosen=told)
+
+    def faster_case(self, other: "Case", size: int) -> "Case":
+        """Return the case of the schedule that is synthesised for a size in bytes if it takes less time than another case.
+
+        If it does not, or if none can be made, the result is the other case.
+        """
+        with suppress(InputError):
+            made = replace(self.synthesis_case(size), passed_over=other.passed_over)
+            if time_collective(made.job(size)).end_s < time_collective(other.job(size)).end_s:
+                return made
+        return other
 
     def case(self, name: str, grid: Grid | None = None) -> "Case":
         """Return the case of an algorithm, on the site's grid unless another is given.
@@ -132,7 +144,7 @@ class Case:
         """Return the sentence that says that `auto` let no switch add though some can; empty unless ranks leave NPUs free."""
         topology, n = self.asked.site.topology, self.asked.operation.n_ranks
         room = len(npu_order(topology))
-        if self.asked.request.algorithm != AUTO or not topology.adds or self.schedule.helpers or n == room:
+        if not self._is_automatic or not topology.adds or self.schedule.helpers or n == room:
             return ()
         return (
             f"switches can add, but no algorithm that lets them was the fastest on {n} ranks; try all {room} (--ranks {room})",
@@ -140,7 +152,12 @@ class Case:
 
     def _choice_assumption(self) -> tuple[str, ...]:
         """Return the sentence that says that `auto` chose by times of the fluid fabric; empty if it did not choose."""
-        return (_CHOSEN_BY_FLUID,) if self.asked.request.algorithm == AUTO else ()
+        return (_CHOSEN_BY_FLUID,) if self._is_automatic else ()
+
+    @property
+    def _is_automatic(self) -> bool:
+        """True if the algorithm was chosen by its time."""
+        return self.asked.request.algorithm in (AUTO, AUTO_SYNTHESIZED)
 
 
 def place_bench(topology: Topology, request: BenchRequest) -> PlacedBench:

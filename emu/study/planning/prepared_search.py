@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 
-from emu.collective.algorithm import SYNTHESIZED, operation_of
+from emu.collective.algorithm import operation_of
 from emu.collective.operation import OPERATIONS
 from emu.errors import InputError, must_be
 from emu.model.generate.generate import groups_of_axis, roles_by_place
@@ -69,9 +69,6 @@ def prepare_search(request: PlanRequest, topologies: Sequence[Topology], device:
     model = replace(model, part=partial(_known_part, model.part))
     paths = PATHS[stack.software](model, stack, costed_device(stack, device).for_ranks(request.npus))
     axes, named = frozenset(axes_named(request.algorithms)), {*map(_algorithm_named, request.algorithms)}
-    if SYNTHESIZED in named:
-        mend = f"`emu estimate --algorithm {SYNTHESIZED}` times one plan with schedules made for it"
-        raise must_be("plan", "--algorithm", "auto, nccl or an algorithm", SYNTHESIZED, mend)
     names_algorithm = not named <= {*choosers()}
     bounds = CandidateBounds(paths, [costed_topology(stack, each) for each in topologies], axes, names_algorithm)
     chooses = is_automatic(choice_on(topologies[0], request.algorithms, "float32").chooser)

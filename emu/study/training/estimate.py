@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import gcd, lcm
 from typing import Any
 
@@ -11,6 +11,7 @@ from emu.arrays import F64, I64
 from emu.collective.algorithm import Choice
 from emu.errors import must_be
 from emu.fabric.packet_fabric import FLUID_ENGINE, EngineChoice, PacketFabric
+from emu.model.generate.generate import groups_of_axis
 from emu.model.layer_on_rank import padding_note
 from emu.model.model import Model, find_model
 from emu.model.plan.plan import Plan
@@ -199,7 +200,8 @@ class PreparedEstimate:
     @cached_property
     def choice(self) -> Choice:
         """The choice of algorithms: those that words name, and the fastest for each other request."""
-        return choice_on(self.topology, self.request.algorithms, "float32", npus=self.npus)
+        groups = partial(groups_of_axis, self.request.plan)
+        return choice_on(self.topology, self.request.algorithms, "float32", npus=self.npus, groups=groups)
 
     def _of_step(self, step: Step) -> dict[str, Any]:
         """Return the estimate's fields that a step has too, with the memory, the dtypes and the assumptions of the estimate."""

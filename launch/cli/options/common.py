@@ -21,8 +21,9 @@ _IMPORTED = "emu.imported"
 _ALGORITHM_HELP = (
     "The algorithm of an operation, or of an operation on one axis (dp.all_gather=ring); repeat it for others. `auto` takes "
     "the fastest for each request, by its group and size, on each --topology. `nccl` takes what NCCL would take. `synthesized` "
-    "makes a schedule for each request, as `emu synthesize` does. An operation that is not named is served by `auto`, or by "
-    "the library of --stack. Data of a run are moved by the choice on the first --topology."
+    "makes a schedule for each request, as `emu synthesize` does; `auto+synthesized` takes the faster one of both. An "
+    "operation that is not named is served by `auto`, or by the library of --stack. Data of a run are moved by the choice on "
+    "the first --topology."
 )
 _CALLS = (
     "launch=TIME is added to each collective and message, alpha=TIME to each message, adding=TIME to each message to or from a "
@@ -103,7 +104,7 @@ _replay_device_option = click.option(
     help="The device: a name from `emu list devices`, or a FILE.toml such as `emu calibrate` writes. "
     "[default: h100; kernels of a profile last as measured]",
 )
-_ALGORITHMS = "auto|nccl|synthesized|[AXIS.]OPERATION=NAME"
+_ALGORITHMS = "auto|nccl|synthesized|auto+synthesized|[AXIS.]OPERATION=NAME"
 algorithm_option = click.option("--algorithm", multiple=True, metavar=_ALGORITHMS, help=_ALGORITHM_HELP)
 stack_option = click.option("--stack", default="", metavar="software=megatron,...", help=_STACK_HELP)  # of a generated step
 overheads_option = click.option(  # of a step that ran

@@ -36,7 +36,7 @@ from emu.study.training.axes import npus_of
 from emu.study.training.composed.isolated_request import LIGHT
 from emu.study.training.composed.request_parts import RequestPart, goes_round, parts_by_algorithm
 from emu.study.training.composed.requests_by_place import DistinctRequest, RequestWay, choosing
-from emu.study.training.step_choice.options import SLOWER, Option, ServedFabric, is_free, other_choosers
+from emu.study.training.step_choice.options import SLOWER, Option, ServedFabric, is_free, is_made, other_choosers
 from emu.topology.facts.facts import routes_spread
 from emu.topology.topology import Topology
 from emu.trace.matching.call_batch import BatchKey
@@ -284,16 +284,16 @@ class _Fabric(ServedFabric):
 
 
 def _least_over_algorithms(asked: DistinctRequest, fabric: _Fabric) -> LeastTime:
-    """Return the least time of a request over all algorithms that may serve it."""
-    parts = fabric.parts(asked)
-    laid = fabric.laid(parts)
+    """Return the least time of a request over all algorithms that may serve it, or over all schedules if one may be made."""
+    if is_made(asked, fabric.choice):
+        return LeastTime(0.0, _floor_s(asked, fabric))
+    laid = fabric.laid(parts := fabric.parts(asked))
     heavy = asked.name != MESSAGE and group_message_count(laid) > LIGHT
     if heavy and len(asked.ranks) > 1:
         return _least_over_algorithms(replace(asked, ranks=asked.choosing[:1], choosing=asked.choosing[:1]), fabric)
     few = fabric.fewest(asked)
     if few is not asked:
-        parts = fabric.parts(few)
-        laid = fabric.laid(parts)
+        laid = fabric.laid(parts := fabric.parts(few))
     taken, seen = fabric.least(few, laid), {_message_key(parts)}
     if not is_free(asked, fabric.choice):
         return taken

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from emu.arrays import I64, digest
-from emu.collective.algorithm import AUTO, SYNTHESIZED, AlgorithmOnDims, Choice, Request, operation_of
+from emu.collective.algorithm import OWN_CHOOSERS, SYNTHESIZED, AlgorithmOnDims, Choice, Request, operation_of
 from emu.study.choice.chooser import choice_on
 from emu.study.training.axes import axes_named, check_axes, operations_by_axis
 from emu.topology.placement import place
@@ -129,7 +129,7 @@ def choice_for(trace: Trace, words: Sequence[str], topology: Topology, dtype: st
         InputError: As `choice_of`, `choice_on` and `check_words`.
     """
     check_words(trace, words, [topology])
-    return choice_on(topology, words, dtype, None if {AUTO, SYNTHESIZED} & {*words} else choice_of(trace))
+    return choice_on(topology, words, dtype, None if {*OWN_CHOOSERS} & {*words} else choice_of(trace))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,10 +15,11 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from emu.arrays import digest
-from emu.collective.algorithm import AlgorithmOnDims, Choice, Chooser
+from emu.collective.algorithm import SYNTHESIZED, AlgorithmOnDims, Choice, Chooser
 from emu.errors import InputError
 from emu.memo import kept_by
 from emu.study.choice.algorithm_cache import keep_entry, recall_entry
+from emu.study.choice.chooser import made_where_faster
 from emu.study.choice.site import canonical_group
 from emu.study.training.composed.requests_by_place import DistinctRequest
 from emu.study.training.composed.step_on_fabric import StepOnFabric
@@ -175,7 +176,9 @@ class AlgorithmSearch:
     @cached_property
     def others(self) -> Mapping[str, Chooser]:
         """Other choosers by name, such as libraries of collectives, from which the descent starts as well."""
-        return other_choosers(self.step.topology, self.step.asked.representatives.dtype, self.step.npus, self.ran)
+        on = self.step.topology, self.step.asked.representatives.dtype, self.step.npus
+        made, others = made_where_faster(self.step.choice.chooser), other_choosers(*on, self.ran)
+        return others if made is None else {**others, SYNTHESIZED: made}
 
     @cached_property
     def _choosers(self) -> Mapping[str, Option]:

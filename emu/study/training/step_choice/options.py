@@ -16,7 +16,7 @@ from itertools import takewhile
 from typing import NamedTuple, Self
 
 from emu.arrays import I64
-from emu.collective.algorithm import AlgorithmOnDims, Choice, Chooser, Request, algorithm
+from emu.collective.algorithm import SYNTHESIZED, AlgorithmOnDims, Choice, Chooser, Request, algorithm
 from emu.collective.libraries import LIBRARIES
 from emu.dtypes import item_bytes
 from emu.errors import InputError
@@ -219,6 +219,12 @@ def is_free(asked: DistinctRequest, choice: Choice) -> bool:
     """Return whether a request is a collective for which the user names no algorithm, so that it is free to choose."""
     request = asked.of_group(0)
     return asked.name != MESSAGE and choice.named(request) is None and is_automatic(choice.chooser, request)
+
+
+def is_made(asked: DistinctRequest, choice: Choice) -> bool:
+    """Return whether a request is a collective for which a schedule may be synthesised."""
+    request = asked.of_group(0)
+    return asked.name != MESSAGE and choice.named(request) is None and is_automatic(choice.chooser, request, SYNTHESIZED)
 
 
 def pareto_front(candidates: Sequence[AlgorithmTime]) -> list[AlgorithmTime]:
