@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 EMU = Path(sys.executable).with_name("emu")
+_NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"  # with it, each command would compile Emu's source anew, which no user waits for
 
 
 def asked_for(known: Iterable[str], benchmark: str, what: str = "case") -> list[str]:
@@ -56,7 +57,8 @@ def ran(*command: str | Path, environ: Mapping[str, str] | None = None, quiet: b
     """
     since = time.perf_counter()
     with tempfile.TemporaryFile("w+") as out:
-        env = {**os.environ, **(environ or {})}
+        own = {name: value for name, value in os.environ.items() if name != _NO_BYTECODE}
+        env = {**own, **(environ or {})}
         process = subprocess.Popen(command, stdout=out, stderr=subprocess.DEVNULL if quiet else None, env=env)
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
