@@ -247,6 +247,19 @@ def _open_likely(e: SolverArrays, v: int) -> None:
 
 
 @compiled
+def _start_all(e: SolverArrays, now: int) -> None:
+    """Start all messages whose start is `now`, and take them out of the heap of starts."""
+    while e.scalars[STARTS] > 0 and e.start_time[0] == now:
+        v = e.start_task[0]
+        e.scalars[STARTS] -= 1
+        last = e.scalars[STARTS]
+        replace_first(e.start_time, e.start_task, last, e.start_time[last], e.start_task[last])
+        while v >= 0:
+            _start(e, v, now)
+            v = e.tasks[v].next
+
+
+@compiled
 def advance(e: SolverArrays, until: int, most: int) -> bool:
     """Process events before tick `until` in order, and return whether any may be left.
 
@@ -264,14 +277,7 @@ def advance(e: SolverArrays, until: int, most: int) -> bool:
         e.scalars[NOW] = now
         while e.scalars[EVENTS] > 0 and e.event_time[0] == now:
             _leave(e, e.event_link[0], now)
-        while e.scalars[STARTS] > 0 and e.start_time[0] == now:
-            v = e.start_task[0]
-            e.scalars[STARTS] -= 1
-            last = e.scalars[STARTS]
-            replace_first(e.start_time, e.start_task, last, e.start_time[last], e.start_task[last])
-            while v >= 0:
-                _start(e, v, now)
-                v = e.tasks[v].next
+        _start_all(e, now)
         for i in range(e.scalars[FRESH]):
             _open_likely(e, e.fresh[i])
         most -= 1 + e.scalars[FRESH]
