@@ -35,8 +35,8 @@ MISSED = {
     *("rx-t6-Tap13-inj", "rx-t6-Hx7-cgb", "rx-t6-TorOCS-cost", "rx-t6-TorOCS-inj", "rx-t6-TorOCS-cgb"),
     *("rx-t6-Tor-cost", "rx-t6-Tor-cgb"),
     *("ub-t1-TP-vol", "ub-t1-PP-pct", "ub-av-ub", "ub-av-clos", "ub-opt93", "ub-capex-net", "ub-2.04", "ub-backup"),
-    *("ub-f17-lo", "ub-f17-hi", "ub-f17-1dfma", "ub-f17-1dfma-o", "ub-f17-1dfmb", "ub-f17b-a", "ub-f17b-b", "ub-f17b-long"),
-    *("ub-f17-order", "ub-7pct", "ub-f19-short", "ub-f19-apr", "ub-f19-order", "ub-lin1"),
+    *("ub-f17-1dfma", "ub-f17-1dfma-o", "ub-f17-1dfmb", "ub-f17b-a", "ub-f17b-b", "ub-f17b-long"),
+    *("ub-f17-order", "ub-f19-short", "ub-f19-apr", "ub-f19-order", "ub-f20-x16", "ub-lin1"),
     *("ub-capex-2", "ub-capex-3", "ub-capex-4"),
 }
 OPEN = {
