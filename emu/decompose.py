@@ -113,23 +113,22 @@ def _exchangeable_sets(P: Map, Q: Map) -> list[list[int]]:
     source = [0] * len(Q)
     for x, y in enumerate(Q):
         source[y] = x
-    is_left, parts = bytearray(b"1" * len(P)), []
+    return _cycle_lists([source[y] for y in P])
+
+
+def _cycle_lists(P: Map) -> list[list[int]]:
+    """Return the vertices of each cycle of a permutation, from its least vertex on."""
+    is_left, found = bytearray(b"1" * len(P)), []
     for first in range(len(P)):
-        x, part = first, []
+        x, cycle = first, []
         while is_left[x]:
             is_left[x] = 0
-            part.append(x)
-            x = source[P[x]]
-        parts += [part] if part else []
-    return parts
+            cycle.append(x)
+            x = P[x]
+        found += [cycle] if cycle else []
+    return found
 
 
 def _cycles(P: Map) -> int:
     """Return the number of cycles of a permutation."""
-    is_left, count = bytearray(b"1" * len(P)), 0
-    for first in range(len(P)):
-        x, count = first, count + (is_left[first] != 0)
-        while is_left[x]:
-            is_left[x] = 0
-            x = P[x]
-    return count
+    return len(_cycle_lists(P))
