@@ -18,7 +18,7 @@ from emu.errors import InputError
 from emu.model.model import find_model
 from emu.model.stack.stack import parse_stack
 from emu.study.planning.bound.memory_floors import MemoryFloors
-from emu.study.planning.search.row import Candidate
+from emu.study.planning.plan_request import Candidate
 from emu.study.training.timed_step import GeneratedStep
 from emu.topology.catalogue import build_topology
 from emu.trace.formats.trace_formats import write_trace
@@ -36,6 +36,7 @@ _ENDINGS = (".et", ".json", ".goal", ".trace")
 _RINGS = Choice({"all_reduce": "ring", "all_gather": "ring", "reduce_scatter": "ring", "all_to_all": "at-once"})
 # Times of this machine, names of temporary folders, and bytes of pictures, which fonts and libraries decide.
 _CHANGING = re.compile(r", in \d[\d.]* m?s|tmp\w{8}|base64,[\w+/=]*")
+_LONG = re.compile(r"\d+\.\d{5,}(?:e[+-]?\d+)?")  # the last bits of a sum may depend on the processor
 _NUMBER = re.compile(r"\d[\d,.]*(?:e[+-]?\d+)?")  # words may be mended: only numbers are kept
 
 
@@ -50,8 +51,9 @@ def of_text(answer: Any) -> Digests:
 
 
 def of_page(answer: Any) -> Digests:
-    """Return the digest of the page of an answer: its text, its tables and its drawings."""
-    return {"(page)": digest(_CHANGING.sub("", answer._repr_html_()))}
+    """Return the digest of the page of an answer: its text, its tables and its drawings, with rounded numbers."""
+    page = _CHANGING.sub("", answer._repr_html_())
+    return {"(page)": digest(_LONG.sub(lambda found: f"{float(found[0]):.9g}", page))}
 
 
 def _numbers(text: str) -> list[str]:
