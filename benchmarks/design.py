@@ -17,8 +17,8 @@ from typing import Any
 
 import emu
 from emu.study.planning.find import find_plans
-from emu.study.planning.search.results import ResultCache
-from emu.study.planning.search.row import PlanRequest
+from emu.study.planning.plan_request import PlanRequest
+from emu.study.planning.search.result_cache import ResultCache
 from launch.front import inputs
 from launch.front.design_space import spread
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from benchmarks.swap.trial import caches
 from emu.study.faults.waste import Waste
-from emu.study.planning.search.results import ResultCache
+from emu.study.planning.search.result_cache import ResultCache
 from launch.papers.catalogue import PAPERS
 from launch.papers.infinitehbd.setting import DENSE, plan_of
 from launch.papers.infinitehbd.times import PlacedStep

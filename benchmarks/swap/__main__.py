@@ -10,7 +10,7 @@ import sys
 from contextlib import closing
 
 from benchmarks.swap.trial import BUILDS_NONE, Builder, Swap, tried
-from emu.study.planning.search.results import ResultCache
+from emu.study.planning.search.result_cache import ResultCache
 from emu.topology import catalogue
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from emu.study.planning.find import InterruptedSearch
-from emu.study.planning.search.row import PlanTable
+from emu.study.planning.plan_row import PlanTable
 from launch.cli.options import common
 from launch.cli.options.files import OutputFile, may_fail, print_text
 from launch.cli.options.output import ask_and_save, check_sweep

@@ -12,8 +12,8 @@ from emu.study.design.design import find_design
 from emu.study.design.design_table import DesignRow, DesignTable
 from emu.study.design.point import DesignPoint, DesignRequest, PricedDevice
 from emu.study.job_pool import LocalPool
-from emu.study.planning.search.results import ResultCache
-from emu.study.planning.search.row import PlanRequest
+from emu.study.planning.plan_request import PlanRequest
+from emu.study.planning.search.result_cache import ResultCache
 from launch.clusters import job_pool
 from launch.data.presets import DEFAULT, find_book
 from launch.front import inputs

@@ -13,7 +13,7 @@ from emu.errors import InputError
 from emu.files import make_folder, write_file
 from emu.registry import unknown
 from emu.study.job_pool import JobPool, LocalPool
-from emu.study.planning.search.results import ResultCache
+from emu.study.planning.search.result_cache import ResultCache
 from launch.clusters import job_pool
 from launch.data.fitted import read_fitted, write_fit, write_fitted
 from launch.front.inputs import cache_folder, question

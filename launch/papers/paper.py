@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from emu.errors import InputError, must_be
-from emu.study.planning.search.results import ResultCache
+from emu.study.planning.search.result_cache import ResultCache
 from launch.papers.targets import (
     BUILT,
     FITTED,

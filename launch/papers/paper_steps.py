@@ -7,8 +7,8 @@ from functools import cached_property
 from emu.model.model import Model
 from emu.model.plan.plan import Plan
 from emu.model.stack.stack import parse_stack
-from emu.study.planning.search.results import ResultCache
-from emu.study.planning.search.row import PlanRow
+from emu.study.planning.plan_row import PlanRow
+from emu.study.planning.search.result_cache import ResultCache
 from emu.study.training.estimate import EstimateRequest, prepare
 from emu.study.training.step_choice.algorithm_search import TimingEffort
 from emu.topology.topology import Topology

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from emu.arrays import digest
 from emu.sources import code_digest
 from emu.study.job_pool import JobPool, known_result, results_of
-from emu.study.planning.search.results import ResultCache
+from emu.study.planning.search.result_cache import ResultCache
 from launch.papers.paper import Paper
 from launch.papers.targets import Answer, Target
 

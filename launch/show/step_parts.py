@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import cycle
 from typing import TypeVar
 
-from emu.study.planning.search.row import PlanRow
+from emu.study.planning.plan_row import PlanRow
 from emu.study.training.step.step import Step
 from emu.trace.report.mean_parts import MeanParts
 from emu.units import format_size, format_time

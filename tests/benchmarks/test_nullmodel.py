@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarks.nullmodel import fabrics_alike, mean_of_figure, meets, no_effect, stubs
-from emu.study.planning.search.results import ResultCache
+from emu.study.planning.search.result_cache import ResultCache
 from launch.papers import networks
 from launch.papers.catalogue import PAPERS
 from launch.papers.railx import times

@@ -10,7 +10,7 @@ from emu.model.model import MODELS
 from emu.model.plan.plan_text import parse_plan
 from emu.sources import _digest_of_folders
 from emu.study.planning.search import results
-from emu.study.planning.search.results import ResultCache
+from emu.study.planning.search.result_cache import ResultCache
 from emu.study.training.estimate import EstimateRequest
 from emu.topology.catalogue import build_topology
 from launch.papers import row_answers as rows

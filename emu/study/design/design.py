@@ -19,7 +19,8 @@ from emu.study.design.reasons import change_text, differences
 from emu.study.design.sensitivity import challengers, family_bests, needed_changes, price_ranges, price_winners, ranked
 from emu.study.design.survey import DesignWorker
 from emu.study.job_pool import THIS_PROCESS, JobPool
-from emu.study.planning.search.results import Progress, ResultCache, quiet
+from emu.study.planning.search.result_cache import ResultCache
+from emu.study.planning.search.search_state import Progress, quiet
 
 _MEASURES = (("faster", "slower"), ("cheaper", "dearer"), ("less power", "more power"), ("more available", "less available"))
 

@@ -22,7 +22,7 @@ from emu.study.design.price_list import PriceList
 from emu.study.design.survey import SURVEYED, TIMED, DesignWorker, ReachedPoint, ReachJob, Surveyed, SurveyJob
 from emu.study.job_pool import OpenPool, PendingResult, known_result, results_of
 from emu.study.planning.find import BestPlan
-from emu.study.planning.search.results import Progress
+from emu.study.planning.search.search_state import Progress
 
 _TOGETHER = 64  # points that are surveyed by one job
 _AHEAD = 2  # jobs that are asked for beyond those that run

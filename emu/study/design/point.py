@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from emu.study.cost.network_cost import OwnershipTerms
 from emu.study.cost.price_book import PriceBook
-from emu.study.planning.search.row import PlanRequest
+from emu.study.planning.plan_request import PlanRequest
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device

@@ -12,10 +12,11 @@ from emu.study.design.point import DesignPoint, DesignRequest
 from emu.study.design.price_list import Amounts, amounts_of
 from emu.study.planning.find import BestPlan, find_best_plan
 from emu.study.planning.least_step import least_anywhere_s, least_step_s
+from emu.study.planning.plan_row import PlanRow
 from emu.study.planning.prepared_search import prepare_search
 from emu.study.planning.search.frontier import PLACED, READY
-from emu.study.planning.search.results import ResultCache, quiet, search_name
-from emu.study.planning.search.row import PlanRow
+from emu.study.planning.search.result_cache import ResultCache, search_name
+from emu.study.planning.search.search_state import quiet
 from emu.topology.topology import Topology
 
 SURVEYED, NEARER, NEAREST, TIMED = range(4)  # how far a point is worked out

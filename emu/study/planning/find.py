@@ -15,11 +15,14 @@ from emu.model.generate.generate import memory_by_part
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_text import spell
 from emu.study.job_pool import THIS_PROCESS, JobPool
+from emu.study.planning.plan_request import Candidate, PlanRequest
+from emu.study.planning.plan_row import PlanRow, PlanTable
 from emu.study.planning.plan_table import interrupted_table, plan_table
 from emu.study.planning.prepared_search import PreparedSearch, prepare_search
-from emu.study.planning.search.results import JobWorker, Progress, ResultCache, SearchJobs, SearchState, do_and_store, quiet
-from emu.study.planning.search.row import Candidate, PlanRequest, PlanRow, PlanTable
+from emu.study.planning.search.result_cache import ResultCache, do_and_store
 from emu.study.planning.search.search import Search
+from emu.study.planning.search.search_jobs import JobWorker
+from emu.study.planning.search.search_state import Progress, SearchJobs, SearchState, quiet
 from emu.study.training.memory_fit import parts_text
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device

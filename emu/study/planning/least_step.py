@@ -10,11 +10,13 @@ from math import inf
 
 from emu.errors import InputError
 from emu.study.job_pool import THIS_PROCESS
+from emu.study.planning.plan_request import PlanRequest
 from emu.study.planning.prepared_search import PreparedSearch, prepare_search
 from emu.study.planning.search.ladder import BoundLadder
-from emu.study.planning.search.results import JobWorker, ResultCache, SearchJobs, SearchState, do_and_store, quiet
-from emu.study.planning.search.row import PlanRequest
+from emu.study.planning.search.result_cache import ResultCache, do_and_store
 from emu.study.planning.search.search import MOST_WORK
+from emu.study.planning.search.search_jobs import JobWorker
+from emu.study.planning.search.search_state import SearchJobs, SearchState, quiet
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 

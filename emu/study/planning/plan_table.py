@@ -9,9 +9,10 @@ from emu.fabric.packet_fabric import FLUID_ASSUMED
 from emu.model.layer_on_rank import padding_note
 from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.software import NOTHING
+from emu.study.planning.plan_request import Candidate
+from emu.study.planning.plan_row import DECIDED_BY, INTERRUPTED, OUT_OF_WORK, PROVED, PlanRow, PlanTable, reason_of
 from emu.study.planning.prepared_search import PreparedSearch
 from emu.study.planning.search.frontier import ANYWHERE
-from emu.study.planning.search.row import DECIDED_BY, INTERRUPTED, OUT_OF_WORK, PROVED, Candidate, PlanRow, PlanTable, reason_of
 from emu.study.planning.search.search import Search
 from emu.study.planning.space import placements
 from emu.study.training.composed.step_on_fabric import COMPOSED_ASSUMED

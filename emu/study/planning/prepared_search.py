@@ -20,8 +20,8 @@ from emu.study.choice.site import Site, choosers
 from emu.study.planning.bound.candidate_bounds import CandidateBounds
 from emu.study.planning.bound.memory_floors import MemoryFloors
 from emu.study.planning.bound.outline import PATHS
-from emu.study.planning.search.results import Progress
-from emu.study.planning.search.row import PlanRequest
+from emu.study.planning.plan_request import PlanRequest
+from emu.study.planning.search.search_state import Progress
 from emu.study.planning.space import Space, check
 from emu.study.training.axes import axes_named, check_taken, operations_by_axis
 from emu.study.training.composed.software_costs import costed_device, costed_topology

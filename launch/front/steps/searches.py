@@ -11,8 +11,9 @@ from emu.errors import InputError
 from emu.model.plan.plan_text import parse_plan
 from emu.study.job_pool import THIS_PROCESS, JobPool, LocalPool
 from emu.study.planning.find import find_plans
-from emu.study.planning.search.results import ResultCache, search_name
-from emu.study.planning.search.row import TABLE_ROWS, PlanRequest, PlanRow, PlanTable
+from emu.study.planning.plan_request import TABLE_ROWS, PlanRequest
+from emu.study.planning.plan_row import PlanRow, PlanTable
+from emu.study.planning.search.result_cache import ResultCache, search_name
 from emu.study.training.estimate import EstimateRequest, estimate_and_times
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device

@@ -10,8 +10,8 @@ from emu.model.model import MODELS
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import even_layers
 from emu.model.stack.stack import Stack, parse_stack
-from emu.study.planning.search.results import ResultCache
-from emu.study.planning.search.row import PlanRow
+from emu.study.planning.plan_row import PlanRow
+from emu.study.planning.search.result_cache import ResultCache
 from emu.study.training.estimate import EstimateRequest
 from emu.topology.catalogue import build_topology
 from emu.trace.device.device import Device

@@ -12,12 +12,12 @@ from emu.model.generate.generate import memory_by_part
 from emu.model.generate.item import Ask
 from emu.model.model import MODELS
 from emu.model.plan.plan import Plan
-from emu.study.planning.bound.least_times import LeastTimes
-from emu.study.planning.bound.megatron_paths import MegatronPaths
 from emu.study.planning.bound.outline import Outline
 from emu.study.planning.bound.pipeline_chart import chart_s
-from emu.study.planning.bound.rates import LeastTime, Rates
-from emu.study.planning.search.row import PlanRow
+from emu.study.planning.plan_row import PlanRow
+from emu.study.planning.request_times.least_times import LeastTimes
+from emu.study.planning.request_times.rates import LeastTime, Rates
+from emu.study.planning.step_paths.megatron_paths import MegatronPaths
 from emu.study.training.composed.software_costs import costed_device, costed_topology
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology

@@ -16,7 +16,7 @@ from emu.model.generate.generate import memory_by_part
 from emu.model.model import Model, find_model
 from emu.model.plan.plan import Plan
 from emu.model.stack.stack import parse_stack
-from emu.study.planning.search.row import PlanRow
+from emu.study.planning.plan_row import PlanRow
 from emu.topology.topology import Topology
 from launch.data.devices import find_device
 from launch.data.presets import STACKS

@@ -18,7 +18,7 @@ from matplotlib.ticker import MaxNLocator, MultipleLocator, PercentFormatter
 from emu.errors import InputError
 from emu.study.faults.waste import Waste
 from emu.study.live.faulty_job import FaultyJob
-from emu.study.planning.search.row import PlanTable
+from emu.study.planning.plan_row import PlanTable
 from emu.study.training.estimate import StepEstimate
 from emu.units import format_size, format_time, parse_bandwidth, parse_size, parse_time
 from launch.show.canvas import GREY, add_legend, check_own_page, dress, hue, new_page, wrap

@@ -1,6 +1,6 @@
 """The HTML page of `emu plan`: the plans in order of speed, MFU against memory, and the step of the fastest plan."""
 
-from emu.study.planning.search.row import PlanRow, PlanTable
+from emu.study.planning.plan_row import PlanRow, PlanTable
 from emu.units import format_size, format_time
 from launch.show.blocks import Block, KeyFigure, Page, Section, key_figures, sentences, table_block
 from launch.show.chart.step_chart import plans_figure

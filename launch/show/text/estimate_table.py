@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from emu.model.stack.stack import find_software
 from emu.study.planning.find import STARTED_AGAIN
-from emu.study.planning.search.row import INTERRUPTED, PROVED, PlanRow, PlanTable
+from emu.study.planning.plan_row import INTERRUPTED, PROVED, PlanRow, PlanTable
 from emu.study.planning.search.search import MOST_AFTER_FIRST, MOST_WORK
 from emu.study.training.estimate import StepEstimate
 from emu.units import format_size, format_time, is_whole

@@ -17,7 +17,7 @@ from launch.show.text.profile_report import measured_facts, profile_tables, read
 from launch.show.text.table import Column, assumption_lines, column_table, figures, spread_lines
 
 if TYPE_CHECKING:  # they load torch
-    from emu.study.planning.search.row import PlanTable
+    from emu.study.planning.plan_row import PlanTable
     from emu.study.training.train import TrainingResult
 
 _SHOWN = 8  # limit of the step times that are listed

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from emu.study.planning.search.results import ResultCache
+from emu.study.planning.search.result_cache import ResultCache
 from launch.cli.repro import repro_command
 from launch.front import publications as command
 from launch.papers.catalogue import PAPERS

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from emu.errors import InputError
-from emu.study.planning.search.results import ResultCache
+from emu.study.planning.search.result_cache import ResultCache
 from emu.topology.catalogue import build_topology
 from launch.front import publications
 from launch.papers import catalogue, paper_steps

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from emu.study.job_pool import LocalPool
-from emu.study.planning.search.results import ResultCache
+from emu.study.planning.search.result_cache import ResultCache
 from launch.papers.catalogue import PAPERS
 from launch.papers.row_answers import RowRequest, answers
 from launch.papers.targets import Answer

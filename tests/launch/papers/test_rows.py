@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from emu.study.planning.search.results import ResultCache
+from emu.study.planning.search.result_cache import ResultCache
 from launch.papers.catalogue import PAPERS
 from launch.papers.targets import with_others
 from launch.show.text.measured_report import table_line

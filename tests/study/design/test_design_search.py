@@ -16,7 +16,7 @@ from emu.study.design.price_list import PricedThing
 from emu.study.design.sensitivity import needed_changes, price_ranges, ranked, winners_at
 from emu.study.design.survey import NEARER, NEAREST, TIMED, ReachedPoint, Surveyed, SurveyJob
 from emu.study.job_pool import OpenPool, known_result
-from emu.study.planning.search.results import quiet
+from emu.study.planning.search.search_state import quiet
 
 THINGS = (
     PricedThing("switch", Price(50.0, 4.0), Price(90.0, 4.0)),

@@ -11,10 +11,12 @@ from emu.model.plan.plan import Plan
 from emu.model.stack.stack import SOFTWARE, Stack, find_software
 from emu.study.planning.bound.candidate_bounds import CandidateBounds
 from emu.study.planning.bound.outline import PATHS
-from emu.study.planning.bound.rates import LeastTime
 from emu.study.planning.find import find_plans
-from emu.study.planning.search.results import JobWorker, RequestJob, ResultCache
-from emu.study.planning.search.row import Candidate, PlanRequest, PlanTable
+from emu.study.planning.plan_request import Candidate, PlanRequest
+from emu.study.planning.plan_row import PlanTable
+from emu.study.planning.request_times.rates import LeastTime
+from emu.study.planning.search.result_cache import ResultCache
+from emu.study.planning.search.search_jobs import JobWorker, RequestJob
 from emu.study.planning.space import Space, placements
 from emu.study.training.composed.software_costs import costed_device, costed_topology
 from emu.study.training.estimate import EstimateRequest, estimate

@@ -8,9 +8,12 @@ import pytest
 
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_text import parse_plan
+from emu.study.planning.plan_request import Candidate
+from emu.study.planning.plan_row import PlanRow
 from emu.study.planning.search.best_plans import BestPlans
-from emu.study.planning.search.results import REFUSED, ResultCache, SearchState
-from emu.study.planning.search.row import Candidate, PlanRow
+from emu.study.planning.search.result_cache import ResultCache
+from emu.study.planning.search.search_jobs import REFUSED
+from emu.study.planning.search.search_state import SearchState
 from emu.trace.report.mean_parts import MeanParts
 
 PLANS = [parse_plan(words, global_batch=16, seq=64) for words in ("dp=8", "tp=2,dp=4", "tp=4,dp=2", "pp=2,dp=4", "tp=8")]

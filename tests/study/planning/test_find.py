@@ -12,9 +12,10 @@ from emu.model.plan.plan_text import parse_plan
 from emu.study.job_pool import LocalPool
 from emu.study.planning.bound.candidate_bounds import CandidateBounds
 from emu.study.planning.find import STARTED_AGAIN
+from emu.study.planning.plan_request import Candidate
+from emu.study.planning.plan_row import OUT_OF_WORK, PROVED, parts_s, reason_of
 from emu.study.planning.search import results, search
-from emu.study.planning.search.results import ResultCache
-from emu.study.planning.search.row import OUT_OF_WORK, PROVED, Candidate, parts_s, reason_of
+from emu.study.planning.search.result_cache import ResultCache
 from launch.show.text.estimate_table import plans_report
 from tests.study.planning.spaces import (
     H100,

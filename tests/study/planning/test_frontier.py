@@ -4,9 +4,9 @@ import random
 from collections import Counter
 
 from emu.model.plan.plan_text import parse_plan
+from emu.study.planning.plan_request import Candidate
 from emu.study.planning.search import frontier
 from emu.study.planning.search.frontier import OWN_PASSES, PLACED, READY, Frontier
-from emu.study.planning.search.row import Candidate
 
 PLANS = [parse_plan(words, global_batch=8, seq=64) for words in ("tp=8", "dp=8", "tp=2,dp=4", "cp=8", "pp=8,microbatch=1")]
 

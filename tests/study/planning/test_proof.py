@@ -9,11 +9,13 @@ import pytest
 from emu.model.plan.plan_text import spell
 from emu.study.job_pool import LocalPool
 from emu.study.planning.find import STARTED_AGAIN, InterruptedSearch
+from emu.study.planning.plan_row import INTERRUPTED, OUT_OF_WORK, PROVED
 from emu.study.planning.search import results, search
 from emu.study.planning.search.ladder import BoundLadder
-from emu.study.planning.search.results import QUICK, ResultCache, SearchState, StepJob
-from emu.study.planning.search.row import INTERRUPTED, OUT_OF_WORK, PROVED
+from emu.study.planning.search.result_cache import ResultCache
 from emu.study.planning.search.search import Search, Work
+from emu.study.planning.search.search_jobs import QUICK, StepJob
+from emu.study.planning.search.search_state import SearchState
 from launch.show.html.plan_page import _search_sentences, _table
 from launch.show.text.estimate_table import PROOF, plans_report, proof_text
 from tests.study.planning.spaces import H100, asked, enumerated, found, step_s, table

@@ -6,9 +6,12 @@ from math import inf
 import pytest
 
 from emu.model.plan.plan_text import parse_plan
+from emu.study.planning.plan_request import Candidate
+from emu.study.planning.plan_row import PlanRow, PlanTable, parts_s, reason_of
 from emu.study.planning.plan_table import front_of
-from emu.study.planning.search.results import FULL, QUICK, THOROUGH, ResultCache, SearchState, StepJob
-from emu.study.planning.search.row import Candidate, PlanRow, PlanTable, parts_s, reason_of
+from emu.study.planning.search.result_cache import ResultCache
+from emu.study.planning.search.search_jobs import FULL, QUICK, THOROUGH, StepJob
+from emu.study.planning.search.search_state import SearchState
 from emu.trace.report.mean_parts import MeanParts
 
 MS = 1e-3

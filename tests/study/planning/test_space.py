@@ -7,8 +7,8 @@ from emu.model.model import MODELS
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_text import WORDS
 from emu.model.stack.stack import SOFTWARE, Stack, find_software
-from emu.study.planning.bound.least_times import PlacedGroups
-from emu.study.planning.bound.rates import Rates
+from emu.study.planning.request_times.placed_groups import PlacedGroups
+from emu.study.planning.request_times.rates import Rates
 from emu.study.planning.space import Space, placements
 from emu.topology.catalogue import build_topology
 from tests.study.planning.enumerated import dealt, plans, virtual_stages

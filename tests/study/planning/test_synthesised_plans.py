@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from emu.model.generate.item import Ask
-from emu.study.planning.bound.least_times import BoundedRequest, Groups, least_request_time
-from emu.study.planning.bound.rates import Rates
+from emu.study.planning.request_times.placed_groups import Groups
+from emu.study.planning.request_times.rates import Rates
+from emu.study.planning.request_times.request_floor import BoundedRequest, least_request_time
 from tests.study.planning.spaces import asked, enumerated, found, of, step_s, tightest_s, times, topology_of
 
 # The links from each leaf to the spine are shared, and so slow that a step is hardly more than its messages.

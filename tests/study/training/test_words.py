@@ -14,8 +14,8 @@ from emu.model.stack.software import MEGATRON
 from emu.model.stack.stack import Stack
 from emu.study.choice.chooser import choice_on
 from emu.study.planning.find import find_plans
-from emu.study.planning.search.results import ResultCache
-from emu.study.planning.search.row import PlanRequest
+from emu.study.planning.plan_request import PlanRequest
+from emu.study.planning.search.result_cache import ResultCache
 from emu.study.training.axes import check_axes
 from emu.study.training.estimate import EstimateRequest, estimate
 from emu.study.training.step.choices import choice_for, choice_of, with_choice

@@ -27,10 +27,11 @@ from emu.arrays import F64
 from emu.dtypes import item_bytes
 from emu.model.plan.plan import Plan
 from emu.model.stack.software import MEGATRON, PYTORCH, Software
-from emu.study.planning.bound.least_times import LeastTimes
-from emu.study.planning.bound.megatron_paths import MegatronPaths
-from emu.study.planning.bound.pytorch_paths import PytorchPaths
-from emu.study.planning.bound.tape_paths import EndPaths, LayerPaths, StageCut, TapePath, TapePaths, times_s
+from emu.study.planning.request_times.least_times import LeastTimes
+from emu.study.planning.step_paths.megatron_paths import MegatronPaths
+from emu.study.planning.step_paths.pytorch_paths import PytorchPaths
+from emu.study.planning.step_paths.tape_path import TapePath, times_s
+from emu.study.planning.step_paths.tape_paths import EndPaths, LayerPaths, StageCut, TapePaths
 
 T = TypeVar("T")
 PATHS: Mapping[Software, type[TapePaths]] = {PYTORCH: PytorchPaths, MEGATRON: MegatronPaths}

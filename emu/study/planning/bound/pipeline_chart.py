@@ -25,9 +25,9 @@ from emu.fabric.graph import Graph
 from emu.fabric.run import run_graph
 from emu.model.pipeline_order import BACKWARD, FORWARD, RECEIVE, SEND, Turn, all_turns, message_for, stages_of
 from emu.model.plan.plan import Plan
-from emu.study.planning.bound.least_times import LeastTimes
-from emu.study.planning.bound.megatron_paths import MegatronPaths, OverlappedRequests
 from emu.study.planning.bound.outline import ROUNDED, Outline
+from emu.study.planning.request_times.least_times import LeastTimes
+from emu.study.planning.step_paths.megatron_paths import MegatronPaths, OverlappedRequests
 from emu.units import TICKS_PER_S, seconds
 
 COPY_KINDS = 2  # A: copies of what all tokens see, and copies of experts

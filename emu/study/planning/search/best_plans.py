@@ -5,8 +5,10 @@ from dataclasses import dataclass, field
 from math import inf
 
 from emu.model.plan.plan import Plan
-from emu.study.planning.search.results import REFUSED, JobResult, SearchState
-from emu.study.planning.search.row import Candidate, PlanRow
+from emu.study.planning.plan_request import Candidate
+from emu.study.planning.plan_row import PlanRow
+from emu.study.planning.search.search_jobs import REFUSED, JobResult
+from emu.study.planning.search.search_state import SearchState
 
 
 @dataclass

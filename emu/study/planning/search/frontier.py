@@ -10,7 +10,7 @@ from heapq import heappop, heappush
 from math import log2
 from typing import NamedTuple
 
-from emu.study.planning.search.row import Candidate
+from emu.study.planning.plan_request import Candidate
 
 # The rungs of the ladder of bounds, by the way a bound is found. A search goes through them from the last number to the
 # first, so that of equal bounds the one that is worked out furthest comes first. SEQUENCE: by the time of one sequence;

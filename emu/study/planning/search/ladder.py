@@ -16,12 +16,13 @@ from emu.memo import kept_by
 from emu.model.generate.generate import holds
 from emu.model.plan.plan import Plan
 from emu.study.job_pool import results_of
-from emu.study.planning.bound.least_times import BoundedRequest
-from emu.study.planning.bound.rates import LeastTime
+from emu.study.planning.plan_request import Candidate, Work
 from emu.study.planning.prepared_search import PreparedSearch
+from emu.study.planning.request_times.rates import LeastTime
+from emu.study.planning.request_times.request_floor import BoundedRequest
 from emu.study.planning.search.frontier import ANYWHERE, OWN_PASSES, PLACED, READY, REDUCED, SEQUENCE, Entry, Frontier
-from emu.study.planning.search.results import REFUSED, Progress, RequestJob, SearchJobs
-from emu.study.planning.search.row import Candidate, Work
+from emu.study.planning.search.search_jobs import REFUSED, RequestJob
+from emu.study.planning.search.search_state import Progress, SearchJobs
 from emu.study.planning.space import placements
 
 # Places of a pipeline whose memory is computed before placements are bounded: one of the first two mostly holds the most, as

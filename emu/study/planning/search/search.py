@@ -15,12 +15,14 @@ from itertools import product
 from math import inf
 
 from emu.study.job_pool import PendingResult, results_of
+from emu.study.planning.plan_request import Candidate, Work
+from emu.study.planning.plan_row import PlanRow
 from emu.study.planning.prepared_search import PreparedSearch
 from emu.study.planning.search.best_plans import BestPlans
 from emu.study.planning.search.frontier import ANYWHERE, PLACED, READY, Entry
 from emu.study.planning.search.ladder import PLACES_TESTED_FIRST, BoundLadder
-from emu.study.planning.search.results import FULL, REFUSED, THOROUGH, JobResult, Progress, SearchJobs, SearchState, StepJob
-from emu.study.planning.search.row import Candidate, PlanRow, Work
+from emu.study.planning.search.search_jobs import FULL, REFUSED, THOROUGH, JobResult, StepJob
+from emu.study.planning.search.search_state import Progress, SearchJobs, SearchState
 from emu.study.planning.space import placements
 
 # The limits of the work of a search, so that it ends where bounds say little. Beyond the limit of steps nothing is timed.

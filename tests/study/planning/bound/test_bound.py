@@ -16,8 +16,8 @@ from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.software import CHUNKED, MEGATRON, OVERLAPPED, PYTORCH
 from emu.model.stack.stack import Stack
 from emu.study.planning.bound.memory_floors import MemoryFloors
-from emu.study.planning.bound.rates import Rates
-from emu.study.planning.search.row import Candidate
+from emu.study.planning.plan_request import Candidate
+from emu.study.planning.request_times.rates import Rates
 from emu.topology.description.networkx_graph import topology_of
 from tests.study.planning.spaces import asked, candidates, of, step_s, tightest_s, times
 

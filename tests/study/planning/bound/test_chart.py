@@ -6,10 +6,10 @@ import pytest
 from emu.model.generate.item import Ask
 from emu.model.pipeline_order import BACKWARD, FORWARD, RECEIVE, SEND, Turn, all_turns
 from emu.model.plan.plan import Plan
-from emu.study.planning.bound.least_times import LeastTimes
-from emu.study.planning.bound.megatron_paths import OverlappedRequests
 from emu.study.planning.bound.pipeline_chart import COPY_KINDS, PipelineTimes, _gathered, pipeline_end_s
-from emu.study.planning.bound.rates import LeastTime, Rates
+from emu.study.planning.request_times.least_times import LeastTimes
+from emu.study.planning.request_times.rates import LeastTime, Rates
+from emu.study.planning.step_paths.megatron_paths import OverlappedRequests
 
 
 def times(places, virtual, **known):

@@ -9,11 +9,11 @@ from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.software import MEGATRON, OVERLAPPED, PYTORCH
 from emu.model.stack.stack import Stack
 from emu.study.planning.bound import pipeline_chart
-from emu.study.planning.bound.least_times import LeastTimes
 from emu.study.planning.bound.outline import Outline
 from emu.study.planning.bound.pipeline_chart import chart_s
-from emu.study.planning.bound.rates import LeastTime, Rates, ranks_of
-from emu.study.planning.search.row import Candidate
+from emu.study.planning.plan_request import Candidate
+from emu.study.planning.request_times.least_times import LeastTimes
+from emu.study.planning.request_times.rates import LeastTime, Rates, ranks_of
 from emu.topology.description.networkx_graph import topology_of
 from tests.study.planning.spaces import asked, of, step_s, tightest_s, times
 

@@ -14,7 +14,8 @@ from emu.model.generate.tape import Tape
 from emu.model.model import HEAD
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import part_names
-from emu.study.planning.bound.tape_paths import EndPaths, HeldElements, LayerPaths, TapePath, TapePaths
+from emu.study.planning.step_paths.tape_path import TapePath
+from emu.study.planning.step_paths.tape_paths import EndPaths, HeldElements, LayerPaths, TapePaths
 
 
 class OverlappedRequests(NamedTuple):

@@ -1,147 +1,26 @@
-"""The jobs of a search, the object that does them, the cache of results, and the state of the search.
+"""The state of a search: its fastest plans, its lower bound, and its results.
 
-Jobs are steps and requests to be timed. The cache is in SQLite, so that an interrupted search goes on where it stopped. A row
-is named by a digest of all inputs of its figures, with the code of Emu and of users. So an entry never goes stale. The fastest
-plans, and the least time that a plan may take that was not timed, are kept there too. So neither goes back when a search is
-started again, and an interrupted search has a table.
+The fastest plans, and the least time that a plan may take that was not timed, are kept in the cache of results. So neither goes
+back when a search is started again, and an interrupted search has a table.
 """
 
-import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from math import inf
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from emu.arrays import digest
-from emu.errors import InputError
 from emu.model.model import Model
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_text import spell
-from emu.model.stack.stack import Stack
-from emu.sources import code_digest
-from emu.store import ValueTable
 from emu.study.job_pool import OpenPool, PendingResult, known_result
-from emu.study.planning.bound.least_times import BoundedRequest, least_request_time
-from emu.study.planning.search.row import Candidate, PlanRequest, PlanRow
-from emu.study.training.composed.software_costs import costed_device, costed_topology
-from emu.study.training.estimate import DEFAULT_EFFORT, EstimateRequest, prepare
-from emu.study.training.step_choice.algorithm_search import ALWAYS_COMPOSED, TimingEffort
+from emu.study.planning.plan_request import Candidate, PlanRequest
+from emu.study.planning.plan_row import PlanRow
+from emu.study.planning.search.result_cache import ResultCache, result_namer, search_name
+from emu.study.planning.search.search_jobs import FULL, QUICK, REFUSED, THOROUGH, Job, JobResult, StepJob
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.units import format_time
-
-QUICK, THOROUGH, FULL = "quick", "thorough", "full"  # ways to time a step
-_EFFORTS = {
-    QUICK: TimingEffort(0, most_steps=32, within=1.0),  # composed, by algorithms that mostly give less than 0.1 % more time
-    THOROUGH: ALWAYS_COMPOSED,
-    FULL: DEFAULT_EFFORT,  # as `emu estimate` does
-}
-JobResult = dict[str, Any]  # fields of a `PlanRow`, or the fields of a `LeastTime`; or why there is none under REFUSED
-REFUSED = "refused"
-_FILE = "plans.sqlite"
-
-
-class StepJob(NamedTuple):
-    """A job that times the step of a candidate, in one of three degrees of detail: QUICK, THOROUGH, FULL."""
-
-    candidate: Candidate
-    effort: str = QUICK
-
-
-class RequestJob(NamedTuple):
-    """A job that computes the least time of a request on a topology."""
-
-    topology: int  # its number among the topologies of the search
-    request: BoundedRequest
-
-
-Job = StepJob | RequestJob
-
-
-@dataclass(frozen=True, eq=False)
-class JobWorker:
-    """A function that does the jobs of one search, steps and requests; it runs in the processes of the job pool."""
-
-    request: PlanRequest
-    model: Model
-    topologies: tuple[Topology, ...]
-    device: Device
-
-    def __call__(self, job: Job) -> JobResult:
-        """Return the result of a job; if it cannot be timed, the reason under `REFUSED`."""
-        try:
-            return self._step(*job) if isinstance(job, StepJob) else self._least_time(*job)
-        except InputError as error:
-            return {REFUSED: str(error)}
-
-    def _step(self, candidate: Candidate, effort: str) -> JobResult:
-        """Time the step of a candidate, and return its row as fields by name; `effort` is QUICK, THOROUGH or FULL."""
-        request, topology = self.request, self.topologies[candidate.topology]
-        asked = EstimateRequest(self.model, candidate.plan, request.stack, request.algorithms, candidate.axes)
-        return asdict(PlanRow.of(*prepare(asked, topology, self.device, _EFFORTS[effort]).estimate(self.device, briefly=True)))
-
-    def _least_time(self, number: int, request: BoundedRequest) -> JobResult:
-        """Return the least time of a request on the topology of this number, as fields by name."""
-        stack, algorithms = self.request.stack, self.request.algorithms
-        topology, device = costed_topology(stack, self.topologies[number]), costed_device(stack, self.device)
-        return least_request_time(request, topology, algorithms, device.request_overhead_fs)._asdict()
-
-
-class ResultCache(ValueTable):
-    """A cache of results by name, in a folder or in memory."""
-
-    def __init__(self, folder: Path | None) -> None:
-        """Open the cache.
-
-        Raises:
-            InputError: the folder cannot be written, or its file is no database.
-        """
-        super().__init__(None if folder is None else folder / _FILE)
-        try:
-            self.open()
-        except (OSError, sqlite3.Error) as error:
-            where = f"a folder that can be written, without another {_FILE}"
-            raise InputError(f"plan: cache must be {where}, got {str(folder)!r} ({error}); take another --cache") from None
-
-
-def do_and_store(worker: JobWorker, kept: ResultCache, name_of: Callable[[Job], str], job: Job) -> JobResult:
-    """Do a job, and return its result after writing it to the cache: no interruption loses a result that was reported.
-
-    Args:
-        worker: The object that does the job.
-        kept: The cache.
-        name_of: A function that gives the name of a job's result in the cache.
-        job: The job.
-    """
-    found = worker(job)
-    kept.write(name_of(job), found)
-    return found
-
-
-def search_name(request: PlanRequest, model: Model, device: Device, topologies: tuple[Topology, ...]) -> str:
-    """Return the name under which the cache stores the state of a search."""
-    asked, machines = replace(request, model=model.digest(), beside=()), [each.digest() for each in topologies]
-    return "search " + digest((code_digest(), asked, device, machines))
-
-
-def result_namer(
-    model: Model, stack: Stack, device: Device, algorithms: tuple[str, ...], topologies: tuple[Topology, ...]
-) -> Callable[[Job], str]:
-    """Return a function that gives the cache name of a job's result; requests have equal names in all searches."""
-    steps = digest((code_digest(), model.digest(), stack, device, algorithms))
-    requests = digest((code_digest(), costed_device(stack, device).request_overhead_fs, algorithms))
-    plain, under = [each.digest() for each in topologies], [costed_topology(stack, each).digest() for each in topologies]
-
-    def name_of(job: Job) -> str:
-        if isinstance(job, RequestJob):
-            return "request " + digest((requests, under[job.topology], *job.request.name))
-        topology, plan, axes = job.candidate
-        return "step " + digest((steps, plain[topology], repr(plan), axes, job.effort))
-
-    return name_of
-
 
 Advance = Callable[..., None]  # counts one thing as done, and shows a line if one is given
 

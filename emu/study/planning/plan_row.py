@@ -1,65 +1,21 @@
-"""The request of a search, its candidates, its rows and table, and the reason why one row is slower than another."""
+"""The rows and the table of a search for plans, and the reason why one row is slower than another."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
-from emu.model.model import Model
-from emu.model.plan.plan import TITLES, Plan
-from emu.model.plan.plan_text import spell
-from emu.model.stack.stack import Stack
-from emu.study.training.estimate import DEFAULT_STACK, StepEstimate
+from emu.model.plan.plan import TITLES
+from emu.study.training.estimate import StepEstimate
 from emu.study.training.step.step import LEFT_OUT, TimedTrace, shared_fields
 from emu.trace.report.mean_parts import MeanParts
 from emu.units import format_time
 
-TABLE_ROWS = 10  # plans of a table
 # How a search ends: none of its candidates that was not timed may be among the best; a limit of its `Work` is reached; or a
 # signal has ended it.
 PROVED, OUT_OF_WORK, INTERRUPTED = "proved", "worked", "interrupted"
 # What decides a candidate: the memory of the device, or that it cannot be generated; a bound in any placement, or by the times
 # of its own requests; its composed time; or nothing, as the search ended before.
 DECIDED_BY = ("memory", "bound", "requests", "composed", "undecided")
-
-
-@dataclass(frozen=True, slots=True)
-class PlanRequest:
-    """A request for the plans that train a model fastest on a number of NPUs."""
-
-    model: str | Model  # its name, its file, or the model itself
-    npus: int
-    global_batch: int
-    seq: int
-    stack: Stack = DEFAULT_STACK
-    algorithms: tuple[str, ...] = ()  # OPERATION=NAME, or `auto`
-    given: str = ""  # words that every plan of the search must have, such as `tp=8,sp`
-    beside: tuple[Plan, ...] = ()  # plans that the user names, ranked with those that the search finds
-    top: int = TABLE_ROWS  # how many plans the table has
-    prove_all: bool = False  # whether to go on until all plans of the table are proved, without a limit of work
-
-
-class Work(NamedTuple):
-    """The amounts of work of a search: composed steps, timed requests and generated plans; limits are in the same form."""
-
-    steps: int  # steps that are composed by the quick way
-    requests: int  # requests whose least time is computed
-    plans: int  # plans whose passes are generated
-
-
-class Candidate(NamedTuple):
-    """A plan on one topology, with the order in which its axes are placed on NPUs: the axis of neighbouring NPUs first.
-
-    A plan that is not placed yet has no axes, and may be for any topology (-1).
-    """
-
-    topology: int  # its number among the topologies of the search; -1: any of them
-    plan: Plan
-    axes: tuple[str, ...]  # axes of the plan, that of neighbouring NPUs first; (): any placement
-
-    @property
-    def tie_key(self) -> tuple[int, str, int, tuple[str, ...]]:
-        """The key by which candidates of equal times are ordered."""
-        return self.topology, spell(self.plan), self.plan.pass_batch, self.axes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -16,7 +16,8 @@ from emu.model.layer_on_rank import classes
 from emu.model.memory.step_memory import StageMemory
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import part_names
-from emu.study.planning.bound.tape_paths import EndPaths, HeldElements, LayerPaths, TapePath, TapePaths
+from emu.study.planning.step_paths.tape_path import TapePath
+from emu.study.planning.step_paths.tape_paths import EndPaths, HeldElements, LayerPaths, TapePaths
 
 _LATER = 2  # the number of a pass that is neither the first nor the last
 

@@ -10,8 +10,8 @@ from emu.model.model import find_model
 from emu.model.plan.plan_text import parse_plan
 from emu.study.planning.bound.candidate_bounds import CandidateBounds
 from emu.study.planning.bound.outline import PATHS
-from emu.study.planning.bound.rates import Rates, ports_of
-from emu.study.planning.search.row import Candidate
+from emu.study.planning.plan_request import Candidate
+from emu.study.planning.request_times.rates import Rates, ports_of
 from emu.study.training.composed.software_costs import costed_device
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import CHANNELS

@@ -6,8 +6,9 @@ from emu.model.generate.item import Ask
 from emu.model.plan.plan_text import parse_plan
 from emu.study.choice.site import Site, fitting_algorithms
 from emu.study.planning.bound import least_times
-from emu.study.planning.bound.least_times import BoundedRequest, PlacedGroups, least_request_time
-from emu.study.planning.bound.rates import Rates, ports_of
+from emu.study.planning.request_times.placed_groups import PlacedGroups
+from emu.study.planning.request_times.rates import Rates, ports_of
+from emu.study.planning.request_times.request_floor import BoundedRequest, least_request_time
 from emu.topology.catalogue import build_topology
 
 PLAN = parse_plan("tp=4,cp=2,dp=4", global_batch=8, seq=512)
