@@ -9,7 +9,7 @@ import pytest
 from emu.model.model import MODELS
 from emu.model.plan.plan_text import parse_plan
 from emu.sources import _digest_of_folders
-from emu.study.planning.search import results
+from emu.study.planning.search import search_jobs
 from emu.study.planning.search.result_cache import ResultCache
 from emu.study.training.estimate import EstimateRequest
 from emu.topology.catalogue import build_topology
@@ -46,8 +46,8 @@ def step_s(emu, tmp_path, monkeypatch):
     """Return a function that tells what a plan takes by the files that are there, and how much of that had to be timed."""
     monkeypatch.chdir(tmp_path)
     jobs = []
-    real = results.JobWorker.__call__
-    monkeypatch.setattr(results.JobWorker, "__call__", lambda timer, job: jobs.append(job) or real(timer, job))
+    real = search_jobs.JobWorker.__call__
+    monkeypatch.setattr(search_jobs.JobWorker, "__call__", lambda timer, job: jobs.append(job) or real(timer, job))
     monkeypatch.setattr("launch.front.steps.searches._PROCESSES", 1)
     for name, text in FILES.items():
         Path(name).write_text(text)

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from emu.study.planning.find import STARTED_AGAIN
-from emu.study.planning.search import results
+from emu.study.planning.search import search_jobs
 from launch.show import progress
 from tests.launch.processes import gone, wait_for
 from tests.launch.repeated import replaced
@@ -65,7 +65,7 @@ def test_what_cannot_be_searched_is_one_line(emu, words, line, tmp_path):
 
 @pytest.mark.parametrize(("words", "most"), [((), 14), (("--json",), 14), (("--out", "-"), 14), (("--sweep", "npus=1,2"), 3)])
 def test_an_interrupted_search_prints_what_it_knows_and_ends_as_interrupted(emu, words, most, tmp_path, monkeypatch):
-    jobs, real = [], results.JobWorker.__call__
+    jobs, real = [], search_jobs.JobWorker.__call__
 
     def stopping(own, job):
         jobs.append(job)
@@ -74,7 +74,7 @@ def test_an_interrupted_search_prints_what_it_knows_and_ends_as_interrupted(emu,
         return real(own, job)
 
     monkeypatch.setattr("launch.front.steps.searches._PROCESSES", 1)
-    monkeypatch.setattr(results.JobWorker, "__call__", stopping)
+    monkeypatch.setattr(search_jobs.JobWorker, "__call__", stopping)
     done = emu(*ASKED, "--stack", "software=megatron", "--cache", str(tmp_path), *words)
     assert done.code == 130
     assert done.err.lstrip().startswith("emu: interrupted: ")

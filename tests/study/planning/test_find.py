@@ -14,7 +14,7 @@ from emu.study.planning.bound.candidate_bounds import CandidateBounds
 from emu.study.planning.find import STARTED_AGAIN
 from emu.study.planning.plan_request import Candidate
 from emu.study.planning.plan_row import OUT_OF_WORK, PROVED, parts_s, reason_of
-from emu.study.planning.search import results, search
+from emu.study.planning.search import search, search_jobs
 from emu.study.planning.search.result_cache import ResultCache
 from launch.show.text.estimate_table import plans_report
 from tests.study.planning.spaces import (
@@ -167,15 +167,15 @@ def test_a_device_of_little_memory_has_only_plans_that_fit():
 
 def test_what_is_interrupted_goes_on_where_it_stopped_and_finds_the_same(tmp_path, monkeypatch):
     whole, began, most = found(*SMALL), [], [7]
-    real = results.JobWorker.__call__
+    real = search_jobs.JobWorker.__call__
 
     def stopping(own, job):
         if len(began) == most[0]:
             raise KeyboardInterrupt
-        began.append(job.request.name if isinstance(job, results.RequestJob) else job)
+        began.append(job.request.name if isinstance(job, search_jobs.RequestJob) else job)
         return real(own, job)
 
-    monkeypatch.setattr(results.JobWorker, "__call__", stopping)
+    monkeypatch.setattr(search_jobs.JobWorker, "__call__", stopping)
     with pytest.raises(KeyboardInterrupt) as stopped:
         found(*SMALL, kept=ResultCache(tmp_path))
     [told] = stopped.value.cause.__notes__
@@ -286,13 +286,13 @@ def test_a_search_of_pytorchs_plans_leaves_those_that_would_take_too_long_to_bou
 
 
 def test_a_search_of_too_many_requests_goes_on_without_their_times(monkeypatch):
-    request, line, asked_for, real = replace(SMALL[0], top=3), SMALL[1], [], results.JobWorker.__call__
+    request, line, asked_for, real = replace(SMALL[0], top=3), SMALL[1], [], search_jobs.JobWorker.__call__
 
     def noting(own, job):
-        asked_for.extend([job] if isinstance(job, results.RequestJob) else [])
+        asked_for.extend([job] if isinstance(job, search_jobs.RequestJob) else [])
         return real(own, job)
 
-    monkeypatch.setattr(results.JobWorker, "__call__", noting)
+    monkeypatch.setattr(search_jobs.JobWorker, "__call__", noting)
     whole = found(request, line, kept=ResultCache(None))
     assert len(asked_for) > 3
     asked_for.clear()

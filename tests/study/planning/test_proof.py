@@ -10,7 +10,7 @@ from emu.model.plan.plan_text import spell
 from emu.study.job_pool import LocalPool
 from emu.study.planning.find import STARTED_AGAIN, InterruptedSearch
 from emu.study.planning.plan_row import INTERRUPTED, OUT_OF_WORK, PROVED
-from emu.study.planning.search import results, search
+from emu.study.planning.search import search, search_jobs
 from emu.study.planning.search.ladder import BoundLadder
 from emu.study.planning.search.result_cache import ResultCache
 from emu.study.planning.search.search import Search, Work
@@ -28,13 +28,13 @@ PYTORCH = (replace(asked("llama-tiny", 2, 1, 64, "pytorch", top=12), prove_all=F
 @pytest.fixture
 def steps(monkeypatch):
     """The candidates whose steps have been timed."""
-    timed, real = [], results.JobWorker.__call__
+    timed, real = [], search_jobs.JobWorker.__call__
 
     def noting(own, job):
         timed.extend([job.candidate] if isinstance(job, StepJob) and job.effort == QUICK else [])
         return real(own, job)
 
-    monkeypatch.setattr(results.JobWorker, "__call__", noting)
+    monkeypatch.setattr(search_jobs.JobWorker, "__call__", noting)
     return timed
 
 
@@ -87,14 +87,14 @@ def test_requests_and_passes_count_as_work_too(kind, monkeypatch):
 def test_a_step_in_full_that_takes_longer_than_composed_is_proved_too(monkeypatch):
     """The search goes on until nothing is left below the time that the table has."""
     request, line = SMALL
-    first, real, slower = found(replace(request, top=1), line), results.JobWorker.__call__, 1.3
+    first, real, slower = found(replace(request, top=1), line), search_jobs.JobWorker.__call__, 1.3
 
     def slow(own, job):
         done = real(own, job)
-        in_full = isinstance(job, StepJob) and job.effort == results.FULL
+        in_full = isinstance(job, StepJob) and job.effort == search_jobs.FULL
         return done | {"step_time_s": slower * done["step_time_s"]} if in_full else done
 
-    monkeypatch.setattr(results.JobWorker, "__call__", slow)
+    monkeypatch.setattr(search_jobs.JobWorker, "__call__", slow)
     planned = found(replace(request, top=1), line, kept=ResultCache(None))
     assert (planned.ended, planned.rows[0].least_untimed_s) == (PROVED, None)
     assert planned.rows[0].step_time_s == slower * first.rows[0].step_time_s
@@ -105,7 +105,7 @@ class Signal:
     """A signal that comes at the `after`-th job, or when the search begins to look."""
 
     def __init__(self, monkeypatch):
-        self._patch, self._jobs, self._look = monkeypatch, results.JobWorker.__call__, BoundLadder.climb
+        self._patch, self._jobs, self._look = monkeypatch, search_jobs.JobWorker.__call__, BoundLadder.climb
 
     def at_job(self, after):
         came = []
@@ -116,7 +116,7 @@ class Signal:
                 raise KeyboardInterrupt
             return self._jobs(own, job)
 
-        self._patch.setattr(results.JobWorker, "__call__", stopping)
+        self._patch.setattr(search_jobs.JobWorker, "__call__", stopping)
         self._patch.setattr(BoundLadder, "climb", self._look)
 
     def at_first_look(self):
@@ -126,7 +126,7 @@ class Signal:
         self._patch.setattr(BoundLadder, "climb", stopping)
 
     def never(self):
-        self._patch.setattr(results.JobWorker, "__call__", self._jobs)
+        self._patch.setattr(search_jobs.JobWorker, "__call__", self._jobs)
         self._patch.setattr(BoundLadder, "climb", self._look)
 
 
@@ -232,21 +232,21 @@ def test_progress_tells_the_best_each_time_that_it_improves_and_when_it_is_prove
 
 def test_a_best_plan_is_known_before_a_request_is_timed(monkeypatch):
     """Then the best is told, and plans above it need no requests."""
-    jobs, real = [], results.JobWorker.__call__
+    jobs, real = [], search_jobs.JobWorker.__call__
 
     def noting(own, job):
         jobs.append(type(job))
         return real(own, job)
 
-    monkeypatch.setattr(results.JobWorker, "__call__", noting)
+    monkeypatch.setattr(search_jobs.JobWorker, "__call__", noting)
     request, line = PYTORCH
     first = found(replace(request, top=1), line, kept=ResultCache(None))
-    early, every = jobs.index(results.RequestJob) if results.RequestJob in jobs else len(jobs), len(jobs)
+    early, every = jobs.index(search_jobs.RequestJob) if search_jobs.RequestJob in jobs else len(jobs), len(jobs)
     assert 1 <= early <= 2 * search._AHEAD
     jobs.clear()
     monkeypatch.setattr(Search, "_is_time_to_try", lambda _: False)
     late = found(replace(request, top=1), line, kept=ResultCache(None))
-    assert jobs[0] is results.RequestJob
+    assert jobs[0] is search_jobs.RequestJob
     assert table(late) == table(first)
     assert every <= len(jobs) + 2 * search._AHEAD
 

@@ -5,7 +5,7 @@ import pytest
 from emu.model.generate.item import Ask
 from emu.model.plan.plan_text import parse_plan
 from emu.study.choice.site import Site, fitting_algorithms
-from emu.study.planning.bound import least_times
+from emu.study.planning.request_times import request_floor
 from emu.study.planning.request_times.placed_groups import PlacedGroups
 from emu.study.planning.request_times.rates import Rates, ports_of
 from emu.study.planning.request_times.request_floor import BoundedRequest, least_request_time
@@ -21,14 +21,16 @@ def test_one_group_of_each_that_symmetries_make_equal_bounds_all_of_them(line, a
     where, looked_at, fewest = (
         PlacedGroups.of(topology, PLAN, axes, Rates.of(topology), ports_of(topology, PLAN.world)),
         [],
-        least_times._Fabric.fewest,
+        request_floor._Fabric.fewest,
     )
     for axis, operation in (("tp", "all_gather"), ("dp", "all_reduce")):
         asked = BoundedRequest(Ask(axis, operation, 2**22, "bfloat16"), where.at(0, axis))
         with monkeypatch.context() as patched:
-            patched.setattr(least_times._Fabric, "fewest", lambda self, of: looked_at.append(fewest(self, of)) or looked_at[-1])
+            patched.setattr(
+                request_floor._Fabric, "fewest", lambda self, of: looked_at.append(fewest(self, of)) or looked_at[-1]
+            )
             few = least_request_time(asked, topology, ("auto",), 0)
-            patched.setattr(least_times._Fabric, "fewest", lambda _, of: of)
+            patched.setattr(request_floor._Fabric, "fewest", lambda _, of: of)
             assert least_request_time(asked, topology, ("auto",), 0) == few
         groups = len(asked.groups.npus)
         assert len(looked_at[-1].ranks) == (groups if line.startswith("fat-tree") else 1) < 2 * groups
