@@ -24,7 +24,7 @@ from emu.topology.builders.grid import Dimension, grid
 from emu.topology.builders.wiring import wire
 from emu.topology.catalogue import Build, Dims, Invariants, planned, topology
 from emu.topology.gang_rule import within_units
-from emu.topology.topology import FailedParts, Placer, Reaction, Topology
+from emu.topology.topology import LEAST_LOADED, FailedParts, Placer, Reaction, Topology
 from topologies.ub_mesh.mesh_routes.mesh_routing import relays, router
 from topologies.ub_mesh.mesh_routes.mesh_shifts import shifts
 from topologies.ub_mesh.mesh_routes.strategy import (
@@ -118,7 +118,7 @@ def with_switches(plan: MeshPlan) -> Topology:
         placer(plan),
         partial(drawing, plan),
         spray=spray,
-        symmetry=partial(shifts, plan),
+        symmetry=None if STRATEGIES[plan.route].chooses else partial(shifts, plan),
         relays=relays(plan),
         gangs=within_units(plan.rack),
         backups=True,
@@ -152,6 +152,8 @@ def _path_words(plan: MeshPlan) -> tuple[str, ...]:
         + (
             "each message is split evenly over them and the LRS that lead out"
             if STRATEGIES[plan.route].sprays
+            else "each message takes the one of them and of the LRS that lead out with the least on it when it starts"
+            if STRATEGIES[plan.route].chooses
             else "messages take them and the LRS that lead out by turns, over the NPUs of both racks and the channels, from "
             "where a hash of how the racks lie says (how they are chosen is not said)"
         ),
@@ -189,6 +191,9 @@ _STRATEGY = {
     "spray": "the shortest paths",
     "spray-detour": _DETOUR,
     "spray-borrow": f"{_DETOUR}, and over HRS, with a part for each cable of x{X4} to them",
+    LEAST_LOADED: "the shortest paths",
+    f"{LEAST_LOADED}-detour": _DETOUR,
+    f"{LEAST_LOADED}-borrow": f"{_DETOUR}, and over HRS",
 }
 
 
@@ -281,7 +286,8 @@ def _mesh(name: str, n_dimensions: int, route: str, lane: Lane) -> Topology:
     )
     mesh = grid(name, dimensions, bill=bill, assumptions=assumptions)
     own, spray = mesh_router(mesh.router, mesh.dims, route)
-    return replace(mesh, router=own, spray=spray, fault_handler=notify_and_reroute)
+    alike = None if STRATEGIES[route].chooses else mesh.symmetry
+    return replace(mesh, router=own, spray=spray, symmetry=alike, fault_handler=notify_and_reroute)
 
 
 def _rack_invariants(n_dimensions: int, route: str, lane: Lane) -> Invariants:
@@ -290,7 +296,13 @@ def _rack_invariants(n_dimensions: int, route: str, lane: Lane) -> Invariants:
     return Invariants(npus * degree, degree, n_dimensions, npus * _SIDE // 4 * lane.x4, shortest=not STRATEGIES[route].detours)
 
 
-_EXAMPLES = ("", "lane_rate=50Gb/s,latency=1us,route=multipath", "route=detour", "route=spray-detour")
+_EXAMPLES = (
+    "",
+    "lane_rate=50Gb/s,latency=1us,route=multipath",
+    "route=detour",
+    "route=spray-detour",
+    "route=least-loaded-detour",
+)
 
 
 @topology("ub-mesh:board", source=_SOURCE, examples=_EXAMPLES, invariants=partial(_rack_invariants, 1))
@@ -353,6 +365,7 @@ def pod(dims: Dims = _POD, *, inside: RackSettings, route: Route = BASELINE, lan
         "dims=3x2x1x2x3,planes=2,route=borrow",
         "dims=2x1x3x2x2,lane_rate=50Gb/s,route=multipath",
         "dims=2x2x3x2x2,planes=2,route=spray-borrow",
+        "dims=2x2x3x2x2,planes=2,route=least-loaded-borrow",
     ),
     ("", "route=detour", "route=borrow", "planes=8,lanes=2", "planes=1"),
 )

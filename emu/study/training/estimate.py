@@ -177,7 +177,7 @@ class PreparedEstimate:
             InputError: A request cannot be timed, or a step is composed while ranks compute at several speeds.
         """
         step, request = self.on_fabric(costed), self.request
-        if not is_automatic(self.choice.chooser):
+        if not is_automatic(self.choice.chooser) or self.topology.chooses:  # a search would compose the step
             return step.timed()
         timed_on = costed.without_memory()  # no time depends on it
         asked = self.generated.model.digest(), repr(request.plan), request.stack, timed_on, request.algorithms, self.npus

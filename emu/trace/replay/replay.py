@@ -8,7 +8,7 @@ R roles, N ranks, X events of all ranks, rank after rank; P members of a collect
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from types import MappingProxyType
 from typing import NamedTuple
@@ -82,6 +82,10 @@ class ReplayGraph:
     timed_ranks: int  # the ranks whose tasks the graph has: one of those that a symmetry makes equal
     link: I64  # [L] the link of the graph that stands for each link of the topology
     entries: Entries  # of members into calls that all enter by one task, such as delays
+
+    def on_ways(self, timeline: Timeline) -> "ReplayGraph":
+        """Return the graph in which each message keeps to the way that it chose in a run; else it is as before."""
+        return self if self.graph.ways is None else replace(self, graph=self.graph.on_ways(timeline.way))
 
 
 def event_name(trace: Trace, replayed: ReplayGraph, task: int) -> str:
@@ -196,7 +200,7 @@ class TraceLayout:
 
     def delays(self, pieces: Mapping[PlacedSchedule, LoweredSchedule], worth: int) -> dict[int, Delay]:
         """Return delays that can replace batches, by batch number; none if they save fewer than `worth` tasks."""
-        if self.topology.circuits is not None:
+        if self.topology.circuits is not None or self.topology.chooses:  # a choice depends on what else runs
             return {}
         together = {placed for batch, placed in zip(self.batches, self.placed, strict=True) if batch.what.served is not None}
         of_laid = delays_of(pieces, together)

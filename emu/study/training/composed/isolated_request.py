@@ -12,6 +12,7 @@ import numpy as np
 
 from emu.arrays import F64, I64, Bool, digest
 from emu.collective.operation import ROOTED
+from emu.errors import must_be
 from emu.fabric.build import Builder
 from emu.fabric.graph import Graph
 from emu.fabric.ideal import link_clusters_of
@@ -92,8 +93,13 @@ def time_requests(
         launch_fs: Ticks that each rank takes to enter a request.
 
     Raises:
-        InputError: A request cannot be laid on the topology, or cannot be lowered.
+        InputError: A request cannot be laid on the topology, or cannot be lowered; or messages choose their way, which depends
+            on all that runs.
     """
+    if topology.chooses:
+        what = "one with fixed routes where a step is composed of requests that are timed alone"
+        mend = "take few enough ranks for a graph of all messages, or another route="
+        raise must_be("compose", "the topology", what, topology.name, mend)
     found: dict[int, IsolatedRequest] = {}
     known: ClusterTimes = {}
     for alike in _but_for_size(requests, parts):
