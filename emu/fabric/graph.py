@@ -73,9 +73,9 @@ class CandidateWays:
             own = np.full(count, -1, np.int32) if ways is None else ways.set_of
             tasks.append(np.where(own >= 0, own + first, -1).astype(np.int32))
             first += 0 if ways is None else len(ways.set_start) - 1
-        starts = (_joined_offsets([getattr(ways, name) for ways in known]) for name in ("set_start", "way_start"))
+        sets, starts = (_joined_offsets([getattr(ways, name) for ways in known]) for name in ("set_start", "way_start"))
         links, alpha_fs = (np.concatenate([getattr(ways, name) for ways in known]) for name in ("link", "alpha_fs"))
-        return CandidateWays(np.concatenate(tasks), *starts, links, alpha_fs)
+        return CandidateWays(np.concatenate(tasks), sets, starts, links, alpha_fs)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -21,7 +21,7 @@ from emu.fabric.engine.packets.packet_run import PacketRun, check_unsprayed, run
 from emu.fabric.engine.packets.ways import Ways
 from emu.fabric.graph import Graph
 from emu.registry import check_known_settings, parse_call
-from emu.topology.topology import LEAST_LOADED, Topology
+from emu.topology.topology import Topology
 from emu.units import format_bandwidth, format_size, format_time, parse_size, parse_time, seconds
 
 FLUID, PACKETS = "fluid", "packets"
@@ -53,7 +53,7 @@ class PacketFabric:
         cell = {} if self.cell_bytes is None else {"cell_bytes": self.cell_bytes}
         network = self.network if self.is_chosen else own_network(topology, **cell)
         if topology.chooses and network.route == "hash":
-            network = replace(network, route=LEAST_LOADED)
+            network = replace(network, route="least-loaded")
         return replace(self, network=network, is_chosen=True)
 
     def ways(self, graph: Graph, topology: Topology, key: I64) -> Ways:

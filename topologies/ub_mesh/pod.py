@@ -24,7 +24,7 @@ from emu.topology.builders.grid import Dimension, grid
 from emu.topology.builders.wiring import wire
 from emu.topology.catalogue import Build, Dims, Invariants, planned, topology
 from emu.topology.gang_rule import within_units
-from emu.topology.topology import LEAST_LOADED, FailedParts, Placer, Reaction, Topology
+from emu.topology.topology import FailedParts, Placer, Reaction, Topology
 from topologies.ub_mesh.mesh_routes.mesh_routing import relays, router
 from topologies.ub_mesh.mesh_routes.mesh_shifts import shifts
 from topologies.ub_mesh.mesh_routes.strategy import (
@@ -148,7 +148,7 @@ def _path_words(plan: MeshPlan) -> tuple[str, ...]:
     width = X4 * plan.planes * plan.dims[-1]
     mesh = (
         f"the x{width} between two racks of a row or a column is an x{X4} from each LRS to its like (which LRS is not said)",
-        f"racks of a pod are joined by {_STRATEGY[plan.route]}; "
+        f"racks of a pod are joined by {_paths_between_racks(plan.route)}; "
         + (
             "each message is split evenly over them and the LRS that lead out"
             if STRATEGIES[plan.route].sprays
@@ -183,18 +183,14 @@ def _dcn(plan: MeshPlan, beyond: DcnSettings) -> tuple[str, ...]:
 
 
 _DETOUR = "paths of at most one rack more than the shortest, of which no two share a link, on 2 virtual lanes free of deadlock"
-_STRATEGY = {
-    "shortest": "the shortest paths",
-    "multipath": "the shortest paths, which channels alternate between",
-    "detour": _DETOUR,
-    "borrow": f"{_DETOUR}, and over HRS, with a part for each cable of x{X4} to them",
-    "spray": "the shortest paths",
-    "spray-detour": _DETOUR,
-    "spray-borrow": f"{_DETOUR}, and over HRS, with a part for each cable of x{X4} to them",
-    LEAST_LOADED: "the shortest paths",
-    f"{LEAST_LOADED}-detour": _DETOUR,
-    f"{LEAST_LOADED}-borrow": f"{_DETOUR}, and over HRS",
-}
+
+
+def _paths_between_racks(route: str) -> str:
+    """Return a phrase on the paths by which a strategy joins the racks of a pod."""
+    strategy = STRATEGIES[route]
+    if strategy.borrow:
+        return f"{_DETOUR}, and over HRS" + ("" if strategy.chooses else f", with a part for each cable of x{X4} to them")
+    return _DETOUR if strategy.detours else f"the shortest paths{', which channels alternate between' * (route == 'multipath')}"
 
 
 def mesh_invariants(plan: MeshPlan) -> Invariants:

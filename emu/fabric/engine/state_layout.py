@@ -20,6 +20,8 @@ KEPT = 16  # number of rounds that a link keeps
 LINE = 64  # bytes of a cache line
 NEVER = MAX_TICKS
 
+_PREDECESSORS = ("pred_start", "pred", "pred_left")
+
 U32 = NDArray[np.uint32]  # what is often an index has no sign, which would be looked at each time
 U32_OUT = Annotated[U32, OUT]
 
@@ -133,8 +135,7 @@ class SolverArrays(NamedTuple):
 
 def columns(graph: Graph) -> Columns:
     """Return the columns of a graph in the form that compiled code needs: contiguous and read-only."""
-    names = ("size_bytes", "alpha_fs", "ready_fs", "hop_start", "hop_start", "hop_link", "hop_weight")
-    names += ("pred_start", "pred", "pred_left")
+    names = ("size_bytes", "alpha_fs", "ready_fs", "hop_start", "hop_start", "hop_link", "hop_weight", *_PREDECESSORS)
     taken = Columns(*(column(c, c.dtype.type) for c in (getattr(graph, name) for name in names)))
     return taken._replace(hop_end=taken.hop_start[1:], hop_link=taken.hop_link.view(np.uint32))
 
@@ -159,9 +160,8 @@ def way_columns(graph: Graph, g: Columns) -> tuple[Columns, WayColumns]:
     put = WayColumns(
         start, end, alpha, chosen, ways.set_of, ways.set_start, own, ways.alpha_fs, np.zeros(graph.n_links), before
     )
-    seen = (column(each, np.int64) for each in (start, end, alpha))
-    hops = {"hop_link": column(link, np.int32).view(np.uint32), "hop_weight": column(weight, np.int32)}
-    return g._replace(**dict(zip(("hop_start", "hop_end", "alpha"), seen, strict=True)), **hops), put
+    seen = g._replace(hop_start=column(start, np.int64), hop_end=column(end, np.int64), alpha=column(alpha, np.int64))
+    return seen._replace(hop_link=column(link, np.int32).view(np.uint32), hop_weight=column(weight, np.int32)), put
 
 
 def align_records(n: int, kind: np.dtype[np.void]) -> NDArray[np.void]:

@@ -77,7 +77,8 @@ def _routes_with_choice(topology: Topology, spray: Spray, pairs: RoutePairs) -> 
     hops = found.hops[first]
     link = column(found.link[ramps(found.start[first], hops)], np.int32)
     start, once = column(np.concatenate(([0], np.cumsum(hops))), np.int64), np.ones(len(link), np.int32)
-    ways = PairWays(column(set_of, np.int32), set_start, found.start, found.link, head_fs)
+    several = bool((set_of >= 0).any())
+    ways = PairWays(column(set_of, np.int32), set_start, found.start, found.link, head_fs) if several else None
     return MessageRoutes(topology.links.bandwidth_Bps, column(head_fs[first], np.int64), start, link, once, ways)
 
 

@@ -8,7 +8,7 @@ R roles, N ranks, X events of all ranks, rank after rank; P members of a collect
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from types import MappingProxyType
 from typing import NamedTuple
@@ -82,10 +82,6 @@ class ReplayGraph:
     timed_ranks: int  # the ranks whose tasks the graph has: one of those that a symmetry makes equal
     link: I64  # [L] the link of the graph that stands for each link of the topology
     entries: Entries  # of members into calls that all enter by one task, such as delays
-
-    def on_ways(self, timeline: Timeline) -> "ReplayGraph":
-        """Return the graph in which each message keeps to the way that it chose in a run; else it is as before."""
-        return self if self.graph.ways is None else replace(self, graph=self.graph.on_ways(timeline.way))
 
 
 def event_name(trace: Trace, replayed: ReplayGraph, task: int) -> str:

@@ -207,18 +207,17 @@ def check_equal_ways(graph: Graph, topology: Topology, spray: Spray, ways: Ways)
         graph: The graph.
         topology: The topology of its links.
         spray: The rule by which the topology spreads messages over ways.
-        ways: The shortest paths of all messages.
+        ways: The shortest paths of all messages, each of which chooses one.
 
     Raises:
         InputError: A message has other ways.
     """
     src, dst = message_ends(graph, topology.links)
-    first = ways.first_state if not len(ways.choice_state) else ways.choice_state
     own = np.flatnonzero((src >= 0) & (np.maximum(src, dst) < topology.n_npus))
     _, rows = np.unique(src[own] * topology.n_nodes + dst[own], return_index=True)
     own = own[rows]
     counts, found = spray.ways(src[own], dst[own])
-    for number, (state, low) in enumerate(zip(first[own].tolist(), np.cumsum(counts) - counts, strict=True)):
+    for number, (state, low) in enumerate(zip(ways.choice_state[own].tolist(), np.cumsum(counts) - counts, strict=True)):
         lengths = ascending(found.hops[low : low + counts[number]])
         if len(lengths) > 1 or _paths(ways, state) != (int(lengths[0]), int(counts[number])):
             pair = f"from node {src[own[number]]} to node {dst[own[number]]}"
