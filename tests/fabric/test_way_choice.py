@@ -71,11 +71,11 @@ def test_a_third_message_takes_the_way_that_is_free_again():
     assert chosen(two_ways((0, KB), (0, 10 * KB), (US, KB))) == [0, 1, 0]
 
 
-def test_bytes_that_are_still_to_be_sent_count_and_not_the_messages():
-    """After 6 us the large message has 4 KB left, the two small ones of the other way 1 KB together."""
-    few = two_ways((0, 10 * KB), (0, 3 * KB), (0, 4 * KB), (6 * US, KB))
+def test_bytes_that_are_still_to_be_sent_count_and_not_the_sizes_or_the_messages():
+    """After 9 us the message of 10 KB has 1 KB left, the one of 6 KB, which came later, 5 KB."""
+    assert chosen(two_ways((0, 10 * KB), (8 * US, 6 * KB), (9 * US, KB))) == [0, 1, 0]
+    few = two_ways((0, 10 * KB), (0, 3 * KB), (0, 4 * KB), (6 * US, KB))  # 4 KB left, and 1 KB of two messages
     assert chosen(few) == [0, 1, 1, 1]
-    assert chosen(two_ways((0, 6 * KB), (0, 3 * KB), (0, 4 * KB), (5 * US, KB))) == [0, 1, 1, 0]
 
 
 def test_a_message_takes_the_latency_of_its_way():
