@@ -282,5 +282,6 @@ def test_weights_symmetries_and_later_tasks_are_refused():
         replace(TREE, symmetry=list)
     state = State(graph.capacity_Bps)
     state.add(graph)
-    with pytest.raises(InputError, match="must be added at one time"):
-        state.add(graph)
+    for change in (lambda: state.add(graph), state.forget, lambda: state.moved(graph)):
+        with pytest.raises(InputError, match="must be added at one time, and stay until the end"):
+            change()

@@ -151,8 +151,8 @@ class State:
     def admit(self, graph: Graph, held: I64 | None = None) -> int:
         """Add tasks that have passed `check_graph` and `order_tasks`, and return the number of the first."""
         first, before = self._graph.n_tasks, self._tasks
-        if first and (graph.ways or self._graph.ways):
-            raise InputError("solver: messages that choose their way must be added at one time, before all others")
+        if first:
+            _check_fixed(graph, self._graph)
         self._tasks = align_records(first + graph.n_tasks, TASK)
         self._tasks[:first] = before
         self._tasks["start"][first:] = np.maximum(graph.ready_fs, self.now_fs)
@@ -178,6 +178,7 @@ class State:
         Returns:
             [V] the new number of each task; -1: it is dropped, and no task that is added later may wait for it.
         """
+        _check_fixed(self._graph)
         kept = ~self.has_left
         number = np.append(np.where(kept, np.cumsum(kept) - 1, -1), -1)  # the last is of -1
         tasks = self._tasks[kept]
@@ -205,6 +206,7 @@ class State:
         Raises:
             RunError: The tasks are not the same.
         """
+        _check_fixed(graph, self._graph)
         other, now_fs, n = State(graph.capacity_Bps), self.now_fs, len(self._tasks)
         other._tasks, other._graph = transfer_tasks(self._tasks, now_fs, self._graph, graph, anew)
         if held is not None:
@@ -318,6 +320,16 @@ class State:
         events = self._event_time, self._event_link, self._event_place, self._start_time, self._start_task
         recent = np.full(_RECENT, -1, np.int32)
         return SolverArrays(tasks, links, graph, ways, *(after + lists + levels + frozen + events), recent, self._scalars)
+
+
+def _check_fixed(*graphs: Graph) -> None:
+    """Check that no message chooses its way, for a state whose tasks change.
+
+    Raises:
+        InputError: A message does.
+    """
+    if any(graph.ways is not None for graph in graphs):
+        raise InputError("solver: messages that choose their way must be added at one time, and stay until the end")
 
 
 def _subgraph(graph: Graph, kept: Bool, number: I64) -> Graph:
