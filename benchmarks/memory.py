@@ -24,7 +24,7 @@ from emu.fabric.engine.graph_check import order_tasks
 from emu.fabric.engine.quotient import quotient
 from emu.fabric.engine.solver.state import State
 from emu.fabric.engine.sweep import sweep
-from emu.fabric.graph import Graph
+from emu.fabric.graph import COLUMNS, Graph
 from emu.fabric.lower import FabricJob, lower
 from emu.topology.catalogue import build_topology
 
@@ -110,7 +110,7 @@ def columns(asked: TimedCase) -> list[float]:
     """Bytes a message of a schedule's rows, of predecessors, hops and other columns of tasks, and hops a message."""
     plan, graph = asked.schedule(), asked.graph()
     n = plan.n_rows
-    others = held(graph, Graph.__slots__) - held(graph, PREDECESSORS) - held(graph, HOPS)
+    others = held(graph, COLUMNS) - held(graph, PREDECESSORS) - held(graph, HOPS)
     sizes = held(plan, ROWS), held(graph, PREDECESSORS), held(graph, HOPS), others, len(graph.hop_link)
     return [size / n for size in sizes]
 

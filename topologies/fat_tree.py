@@ -77,6 +77,7 @@ _ROUTES: dict[str, str] = {
     "hash": "of the ways up a message takes the one that a hash of its ends and its channel names (ECMP)",
     "disjoint": "the channels of a pair take the ways up in turn; a hash of its ends says which comes first",
     "spray": "each message is split evenly over all the ways up of its pair; what comes out of order waits at the receiver",
+    "least-loaded": "a message takes, of the ways up of its pair, the one with the least on it when it starts",
 }
 
 
@@ -102,6 +103,7 @@ def _assumptions(planes: int, bandwidth: float, latency: int, route: str) -> tup
         "radix=2,tiers=4",
         "radix=8,adds=yes",
         "radix=8,route=spray",
+        "radix=8,route=least-loaded",
         "radix=4,tiers=3,taper=1,route=disjoint",
     ),
     full=(
@@ -126,9 +128,10 @@ def fat_tree(
 ) -> Topology:
     """Join hosts by tiers of equal switches with `taper` ports down for each port up: 2(R/2)^T hosts where that is 1.
 
-    `taper=7x7` gives each tier below the top its own ratio; RailX's 1:7:49 is `tiers=3,taper=7`. `planes` are equal trees side
-    by side, bundled. `route` says how messages take equal ways: by a hash, channels in turn (disjoint), or each message all of
-    them (spray). `adds=yes`: switches of all tiers add what is sent to them, as InfiniBand's can (SHARP).
+    `taper=7x7` gives each tier below the top its own ratio; RailX's 1:7:49 is `tiers=3,taper=7`. `planes` are equal trees
+    side by side, bundled. `route` says how messages take equal ways: by a hash, channels in turn (disjoint), or each
+    message all of them (spray) or the one with the least on it (least-loaded). `adds=yes`: switches of all tiers add what
+    is sent to them, as InfiniBand's can (SHARP).
     """
     built = _tiers(radix, tiers, taper, planes, bandwidth, latency)
     counts = count(built)

@@ -60,7 +60,14 @@ def _invariants(dims: tuple[int, ...], planes: int, row: float, column: float, *
 @topology(
     "rail-only",
     source=_SOURCE,
-    examples=("dims=8x8", "dims=2x3", "dims=4x2,planes=18,row=450GB/s", "dims=3x5", "dims=4x4,route=spray"),
+    examples=(
+        "dims=8x8",
+        "dims=2x3",
+        "dims=4x2,planes=18,row=450GB/s",
+        "dims=3x5",
+        "dims=4x4,route=spray",
+        "dims=4x4,route=least-loaded",
+    ),
     full=("dims=64x64,planes=18",),
     invariants=_invariants,
 )
@@ -122,6 +129,7 @@ _WAYS = {
     "hash": "a message goes either first, by a hash",
     "disjoint": "the channels of a pair go either first in turn",
     "spray": "half of each message goes either first",
+    "least-loaded": "a message goes first where there is less to send when it starts",
 }
 
 

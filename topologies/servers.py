@@ -18,7 +18,7 @@ from emu.topology.builders.wiring import Cables, SwitchAdding, fabric
 from emu.topology.catalogue import HOP_LATENCY, PORT_RATE, Bandwidth, Count, EqualWays, Invariants, Latency, one_of, planned
 from emu.topology.gang_rule import within_units
 from emu.topology.paths.spray import routed
-from emu.topology.topology import Drawing, Routes, Topology, check_link_count, frames
+from emu.topology.topology import LEAST_LOADED, Drawing, Routes, Topology, check_link_count, frames
 from emu.topology.usable_npus import usable_within_units
 from emu.units import format_bandwidth, format_time, seconds
 
@@ -108,13 +108,18 @@ def _build(cluster: _Cluster) -> Topology:
         assumptions=_assumptions(cluster),
         tiers=("GPU to NVSwitch", "NIC to rail" if cluster.rails > 1 else "NIC to switch", "rail to spine"),
         draw=partial(_draw, cluster),
-        symmetry=partial(_shifts, cluster) if cluster.above < 2 or cluster.route == "spray" else None,  # else a hash takes one
+        symmetry=partial(_shifts, cluster) if _is_alike(cluster) else None,
         **_route_fields(cluster),
         relays=True if cluster.network == "rails" else None,
         usable_counter=partial(usable_within_units, cluster.name, cluster.gpus),
         gangs=within_units(cluster.gpus),
     )
     return cluster.hops.of(wired, cluster.npus, cluster.nodes)
+
+
+def _is_alike(cluster: _Cluster) -> bool:
+    """Return whether messages keep the symmetries of the servers, as they do unless a hash or a choice takes a spine."""
+    return cluster.route == "spray" or (cluster.above < 2 and cluster.route != LEAST_LOADED)
 
 
 def _route_fields(cluster: _Cluster) -> dict[str, Any]:
@@ -138,7 +143,12 @@ def _cables(cluster: _Cluster) -> list[Cables]:
 def _assumptions(cluster: _Cluster) -> tuple[str, ...]:
     """Return sentences on the assumptions of the topology."""
     near, far = (format_time(seconds(latency)) for latency in (cluster.hops.latency, cluster.hops.nic_latency))
-    how = {"hash": "one of {} spines, by a hash", "disjoint": "one of {} spines, channels in turn", "spray": "all {} spines"}
+    how = {
+        "hash": "one of {} spines, by a hash",
+        "disjoint": "one of {} spines, channels in turn",
+        "spray": "all {} spines",
+        "least-loaded": "the one of {} spines to which the least is to be sent when it starts",
+    }
     which = "the spine" if cluster.spines == 1 else how[cluster.route].format(cluster.spines)
     across = {
         "spine": f"a message to another rail goes through {which}; rails have 1 port up for {cluster.taper} down",

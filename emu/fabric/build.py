@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from emu.arrays import F64, I32, I64, column
 from emu.errors import InputError
-from emu.fabric.graph import Graph, joined_column
+from emu.fabric.graph import Graph, joined_column, joined_ways
 from emu.fabric.lower import LoweredSchedule
 from emu.fabric.lowering.task_edges import Edges, EdgeSink, Predecessors, columns_of, wait_for_columns
 
@@ -31,7 +31,8 @@ def _repeated(graph: Graph, times: int) -> Graph:
     columns = {name: np.tile(getattr(graph, name), times) for name in again}
     columns |= {name: starts(getattr(graph, name)) for name in ("hop_start", "pred_start")}
     pred = column((graph.pred + number * graph.n_tasks).ravel(), np.int32)
-    return replace(graph, pred=pred, **columns)
+    ways = graph.ways and replace(graph.ways, set_of=column(np.tile(graph.ways.set_of, times), np.int32))
+    return replace(graph, pred=pred, ways=ways, **columns)
 
 
 class Builder:
@@ -111,7 +112,8 @@ class Builder:
         """Return the graph of all tasks and waits that were added so far."""
         start, pred, left = self._predecessors()
         columns = {name: joined_column(self._graphs, name) for name in _JOINED}
-        return Graph(self.capacity_Bps, pred_start=start, pred=pred, pred_left=left, **columns)
+        ways = joined_ways(self._graphs)
+        return Graph(self.capacity_Bps, pred_start=start, pred=pred, pred_left=left, ways=ways, **columns)
 
     def _predecessors(self) -> Predecessors:
         """Return the predecessors of all tasks: the waits within each appended graph and those added between graphs."""

@@ -18,7 +18,7 @@ from emu.fabric.engine.graph_check import order_tasks
 from emu.fabric.engine.state_layout import Columns, columns
 from emu.fabric.graph import Graph
 from emu.fabric.lower import LoweredSchedule, delay_entries, lower_placed
-from emu.fabric.lowering.message_routes import routes_of_pairs
+from emu.fabric.lowering.message_routes import sure_routes
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
 from emu.fabric.rounds import group_message_count
 from emu.units import TICKS_PER_S
@@ -57,7 +57,7 @@ def least_fs(placed: PlacedSchedule, launch_fs: int = 0) -> F64:
     Raises:
         InputError: See `lower_placed`.
     """
-    if group_message_count([placed]) > MOST:
+    if group_message_count([placed]) > MOST or placed.topology.chooses:
         least = launch_fs + _own_fs(placed)
     else:
         least = _exits_fs(delay_entries(lower_placed(placed), launch_fs))
@@ -149,7 +149,7 @@ def _own_fs(placed: PlacedSchedule) -> F64:
     The larger of the two is returned. Each is the time of the busiest link that these messages cross.
     """
     copies = np.arange(len(placed.copies(None).first))
-    ways, (src, dst, _) = routes_of_pairs(placed.topology, placed.route_pairs(copies)), placed.classes.pairs
+    ways, (src, dst, _) = sure_routes(placed.topology, placed.route_pairs(copies)), placed.classes.pairs
     sent = np.repeat(placed.classes.pair_bytes, len(copies))
     crossing = np.repeat(sent, np.diff(ways.start)) * ways.weight / ways.capacity_Bps[ways.link]
     found = np.zeros(placed.nodes.size)

@@ -7,13 +7,13 @@ L links, H hops, E predecessor edges.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, Literal
 
 import numpy as np
 
-from emu.arrays import F64, I32, I64, Bool, ascending, digest
+from emu.arrays import F64, I32, I64, Bool, ascending, column, digest, ramps
 from emu.errors import InputError
 from emu.units import seconds
 
@@ -30,6 +30,7 @@ class Timeline:
     end_fs: I64  # [V] when it was delivered, or done
     carried_bytes: F64  # [L] bytes each link carried
     how: Literal["sweep", "quotient", "solver", "packets"]  # the method; quotient: one task stood for several, see `time_alone`
+    way: I32 | None = None  # [V] the way that each message chose, by its number; -1: it chose none; None: no message chooses
 
     @property
     def end_s(self) -> float:
@@ -49,6 +50,32 @@ class Timeline:
     def busy_s(self, capacity_Bps: F64) -> F64:
         """Return [L] the seconds that each link would need at its full bandwidth for the bytes that it carried."""
         return np.asarray(self.carried_bytes / capacity_Bps)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class CandidateWays:
+    """The sets of ways among which messages choose when they start. S sets, W ways of all sets, K links of all ways."""
+
+    set_of: I32  # [V] the set of each task; -1: it does not choose
+    set_start: I64  # [S + 1] where the ways of each set begin
+    way_start: I64  # [W + 1] where the links of each way begin
+    link: I32  # [K] the links of each way in order
+    alpha_fs: I64  # [W] the latency of the head of a message on each way
+
+    @staticmethod
+    def joined(each: "Sequence[tuple[int, CandidateWays | None]]") -> "CandidateWays | None":
+        """Return the ways of several graphs in order, each given with the number of its tasks; None if no message chooses."""
+        known = [ways for _, ways in each if ways is not None]
+        if not known:
+            return None
+        first, tasks = 0, list[I32]()
+        for count, ways in each:
+            own = np.full(count, -1, np.int32) if ways is None else ways.set_of
+            tasks.append(np.where(own >= 0, own + first, -1).astype(np.int32))
+            first += 0 if ways is None else len(ways.set_start) - 1
+        sets, starts = (_joined_offsets([getattr(ways, name) for ways in known]) for name in ("set_start", "way_start"))
+        links, alpha_fs = (np.concatenate([getattr(ways, name) for ways in known]) for name in ("link", "alpha_fs"))
+        return CandidateWays(np.concatenate(tasks), sets, starts, links, alpha_fs)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -72,6 +99,7 @@ class Graph:
     pred_left: Bool  # [E] True: until it has left; False: until it has ended
     owner: I32  # [V] the participant that a report charges it to: the sender, the computing rank; -1: nobody
     origin: I32  # [V] the row of its schedule or the event of its trace that it comes from; -1: a join
+    ways: CandidateWays | None = None  # of messages that choose, whose hops are those of the first way; None: none chooses
 
     @staticmethod
     def free(capacity_Bps: F64, alpha_fs: I64, owner: I32, origin: I32) -> "Graph":
@@ -104,14 +132,49 @@ class Graph:
 
     def digest(self) -> str:
         """Return a hash of all columns; graphs with equal columns have equal digests."""
-        return digest(getattr(self, name) for name in self.__slots__)
+        ways = () if self.ways is None else (getattr(self.ways, name) for name in self.ways.__slots__)
+        return digest((*(getattr(self, name) for name in COLUMNS), *ways))
+
+    def on_ways(self, way: I32 | None) -> "Graph":
+        """Return the graph in which each message keeps to the way that it chose in a run, so that none chooses.
+
+        Args:
+            way: [V] the way of each message, by its number; -1: its own hops. None: no message chose, and nothing changes.
+        """
+        if self.ways is None or way is None:
+            return self
+        chose, ways = way >= 0, self.ways
+        first = np.where(chose, ways.way_start[way] + len(self.hop_link), self.hop_start[:-1])
+        hops = np.where(chose, np.diff(ways.way_start)[way], np.diff(self.hop_start))
+        at = ramps(first, hops)
+        link = np.concatenate((self.hop_link, ways.link))[at]
+        weight = np.concatenate((self.hop_weight, np.ones(len(ways.link), np.int32)))[at]
+        return replace(
+            self,
+            alpha_fs=column(np.where(chose, ways.alpha_fs[way], self.alpha_fs), np.int64),
+            hop_start=column(np.concatenate(([0], np.cumsum(hops))), np.int64),
+            hop_link=column(link, np.int32),
+            hop_weight=column(weight, np.int32),
+            ways=None,
+        )
+
+
+COLUMNS = tuple(name for name in Graph.__slots__ if name != "ways")
 
 
 def joined_column(graphs: Sequence[Graph], name: str) -> Any:
     """Return one column of several graphs, joined in order; offsets (`hop_start`, `pred_start`) are shifted accordingly."""
     parts = [getattr(graph, name) for graph in graphs]
-    if name not in ("hop_start", "pred_start"):
-        return np.concatenate(parts)
+    return _joined_offsets(parts) if name in ("hop_start", "pred_start") else np.concatenate(parts)
+
+
+def joined_ways(graphs: Sequence[Graph]) -> CandidateWays | None:
+    """Return the ways among which messages of several graphs choose, joined in order; None if no message chooses."""
+    return CandidateWays.joined([(graph.n_tasks, graph.ways) for graph in graphs])
+
+
+def _joined_offsets(parts: Sequence[I64]) -> I64:
+    """Return the offsets of rows that are joined in order, from the offsets of each part."""
     firsts = accumulate((int(own[-1]) for own in parts), initial=0)
     return np.concatenate([parts[0][:1], *(own[1:] + first for own, first in zip(parts, firsts, strict=False))])
 

@@ -21,7 +21,7 @@ from emu.errors import InputError, must_be
 from emu.fabric.graph import Graph
 from emu.fabric.lowering.classes import JobOrbits, Joins, classes_of, invariant
 from emu.fabric.lowering.graph_columns import graph_of
-from emu.fabric.lowering.message_routes import MessageRoutes, routes_of_pairs, shared_routes
+from emu.fabric.lowering.message_routes import MessageRoutes, routes_of_pairs, shared_routes, sure_routes
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
 from emu.topology.topology import CHANNELS, Circuits, Topology
 from emu.units import TICKS_PER_S
@@ -182,7 +182,8 @@ def busiest_fs(placed: PlacedSchedule, job_orbits: JobOrbits | None = None) -> f
     The arguments are those of `lower_placed`.
     """
     copies = placed.copies(job_orbits)
-    routes = _routes(placed, copies, job_orbits)
+    chooses = placed.topology.chooses
+    routes = sure_routes(placed.topology, placed.route_pairs(copies.first)) if chooses else _routes(placed, copies, job_orbits)
     crossing = np.repeat(np.repeat(placed.classes.pair_bytes, len(copies.first)), np.diff(routes.start)) * routes.weight
     carried = np.bincount(routes.link, crossing, len(routes.capacity_Bps))
     return float((carried / routes.capacity_Bps).max(initial=0.0)) * TICKS_PER_S

@@ -45,13 +45,16 @@ class PacketFabric:
     def on(self, topology: Topology) -> "PacketFabric":
         """Return the fabric on a topology: with the topology's own network, if none was chosen.
 
+        Where messages choose their way, those that would take the path of a hash choose by least-loaded here, too.
+
         Raises:
             InputError: A setting of the topology's network is unknown or impossible, or the cell does not fit it.
         """
-        if self.is_chosen:
-            return self
         cell = {} if self.cell_bytes is None else {"cell_bytes": self.cell_bytes}
-        return replace(self, network=own_network(topology, **cell), is_chosen=True)
+        network = self.network if self.is_chosen else own_network(topology, **cell)
+        if topology.chooses and network.route == "hash":
+            network = replace(network, route="least-loaded")
+        return replace(self, network=network, is_chosen=True)
 
     def ways(self, graph: Graph, topology: Topology, key: I64) -> Ways:
         """Return the paths that packets of each message may take; `key` [V] is the key of each message's route."""

@@ -43,7 +43,7 @@ def run_graph(graph: Graph, capacity_events: Iterable[CapacityEvent] = ()) -> Ti
     """
     check_graph(graph)
     in_order, events = order_tasks(graph), tuple(capacity_events)
-    quick_timeline = None if events else sweep(graph, in_order) or quotient(graph, in_order)
+    quick_timeline = None if events or graph.ways else sweep(graph, in_order) or quotient(graph, in_order)
     if quick_timeline is not None:
         return quick_timeline
     state = State(graph.capacity_Bps)

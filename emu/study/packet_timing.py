@@ -43,5 +43,6 @@ def check_collective(job: CollectiveJob, fabric: PacketFabric) -> FabricCheck:
     except RowsError as error:
         return unchecked(fabric.network.kind, str(error))
     with name_tasks(job.name, partial(message_name, schedule, graph)):
-        source = TimedGraph(graph, run_graph(graph), key, np.zeros(graph.n_tasks, np.int64))
+        timeline = run_graph(graph)
+        source = TimedGraph(graph.on_ways(timeline.way), timeline, key, np.zeros(graph.n_tasks, np.int64))
     return check_fabric(source, job.topology, fabric, lambda _: job.name)

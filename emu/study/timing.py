@@ -23,7 +23,7 @@ from emu.fabric.job_symmetry import assumed_orbits_of_job, orbits_of_job
 from emu.fabric.lower import FabricJob, UnevenError, busiest_fs, expanded_schedule, lower, place_schedule
 from emu.fabric.lowering.classes import JobOrbits, Joins, invariant
 from emu.fabric.lowering.graph_columns import message_name
-from emu.fabric.lowering.message_routes import routes_of_pairs
+from emu.fabric.lowering.message_routes import sure_routes
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
 from emu.fabric.run import Spread, spread, time_alone
 from emu.topology.placement import with_helpers
@@ -174,7 +174,7 @@ def _busiest_fs(schedule: Schedule, sizes: I64, topology: Topology, nodes: I64) 
     ends = (schedule.src[sent].astype(np.int64) * n + schedule.dst[sent]) * channels + schedule.channel[sent]
     pairs, number = distinct(ends, n * n * channels)
     (src, dst), channel = np.divmod(pairs // channels, n), pairs % channels
-    ways = routes_of_pairs(topology, (nodes[src], nodes[dst], channel))
+    ways = sure_routes(topology, (nodes[src], nodes[dst], channel))
     crossing = np.bincount(number, sizes[schedule.slot[sent]], len(pairs))
     carried = np.bincount(ways.link, np.repeat(crossing, np.diff(ways.start)) * ways.weight, len(topology.links))
     return float((carried / ways.capacity_Bps).max(initial=0.0)) * TICKS_PER_S
@@ -322,9 +322,10 @@ def _latency_and_byte_time(way: I64, counts: tuple[int, int], topology: Topology
     asked, number = distinct(way, n * n * channels)
     (src, dst), channel = np.divmod(asked // channels, n), asked % channels
     away = np.flatnonzero(src != dst)
-    ways = routes_of_pairs(topology, (nodes[src[away]], nodes[dst[away]], channel[away]))
+    ways = sure_routes(topology, (nodes[src[away]], nodes[dst[away]], channel[away]))
     alpha_fs, fs_per_byte = np.zeros(len(asked)), np.zeros(len(asked))
     if len(away):
         alpha_fs[away] = ways.head_fs
-        fs_per_byte[away] = TICKS_PER_S / np.minimum.reduceat(ways.capacity_Bps[ways.link] / ways.weight, ways.start[:-1])
+        of_hop = np.repeat(away, np.diff(ways.start))  # a pair whose ways have no link in common has none
+        np.maximum.at(fs_per_byte, of_hop, TICKS_PER_S / (ways.capacity_Bps[ways.link] / ways.weight))
     return alpha_fs[number], fs_per_byte[number]

@@ -16,7 +16,7 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 from emu.errors import InputError, at_place, either, must_be
 from emu.registry import Registry, check_settings, parse_call
 from emu.topology.description.topology_file import is_file, read_file
-from emu.topology.topology import Topology
+from emu.topology.topology import LEAST_LOADED, Topology
 from emu.units import format_bandwidth, format_time, parse_bandwidth, parse_time, seconds
 
 PORT_RATE = 50e9  # bytes per second, one direction, unless a source has its own: a port of 400 Gb/s (RailX 6.2)
@@ -96,7 +96,8 @@ Dims = Annotated[tuple[int, ...], SettingKind(_read_dims, show_dims)]
 Bandwidth = Annotated[float, SettingKind(parse_bandwidth, lambda rate: format_bandwidth(rate).replace(" ", ""))]
 Latency = Annotated[int, SettingKind(_read_latency, lambda ticks: format_time(seconds(ticks)).replace(" ", ""))]
 
-EQUAL_WAYS = ("hash", "disjoint", "spray")  # by a hash; the channels of a pair in turn; each message all of them
+# by a hash; the channels of a pair in turn; each message all of them; the one with the least on it when a message starts
+EQUAL_WAYS = ("hash", "disjoint", "spray", LEAST_LOADED)
 EqualWays = Annotated[str, one_of(*EQUAL_WAYS)]
 
 Build = Callable[..., Topology]

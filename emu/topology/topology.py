@@ -22,6 +22,7 @@ from emu.units import seconds
 
 MAX_LINKS = 2**24
 CHANNELS = 2**16  # a key is communicator * CHANNELS + channel, so that a channel's low bits are the key's
+LEAST_LOADED = "least-loaded"  # the setting by which a message takes the way with the least on it when it starts
 _MOST_WAYS = 2**14  # ways of a pair over which its messages are sprayed at most
 _MOST_PARTS = 2**31 - 1  # parts of a sprayed message: 32 bits count them
 
@@ -95,15 +96,17 @@ class Circuits:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Spray:
-    """The rule by which each message between two NPUs is split evenly over the equal paths (ways) of its pair.
+    """The rule by which messages between two NPUs are spread over the equal paths (ways) of their pair, without a hash.
 
-    If k of the n ways of a pair cross a link, the link carries k / n of the message, which is k `parts` / n parts, a whole
-    number.
+    Either each message is split evenly over all of them: if k of the n ways of a pair cross a link, the link carries k / n of
+    the message, which is k `parts` / n parts, a whole number. Or each is whole, and takes the way with the least on it when it
+    starts.
     """
 
     parts: int  # equal parts into which a message is cut
     ways: Callable[[I64, I64], tuple[I64, Routes]]  # (src, dst) -> [P] ways of each pair; their routes, pair after pair
     most: int  # the most ways of a pair
+    is_chosen: bool = False  # whether a message is whole, and takes the way that has the least on it
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +191,7 @@ class Topology:
     adds: bool = False  # whether its switches can add what they pass on, as NVLink's and some InfiniteBand switches can
     adders: Bool | None = None  # [n_nodes] switches that add for NPUs on their own links, if software asks; None: all
     circuits: Circuits | None = None  # optical switches that turn during a run; None: none
-    spray: Spray | None = None  # splits messages over several ways; None: each takes the one of its router
+    spray: Spray | None = None  # spreads messages over several ways; None: each takes the one of its router
     symmetry: DeclaredSymmetries | None = None  # gives its symmetries; None: none are declared, and none are used
     cost: I64 | None = None  # [L] cost of each link, where costs decide routes; None: the number of links decides
     names: Callable[[int], str] | None = None  # gives the name of a node; None: nodes have numbers only
@@ -231,7 +234,7 @@ class Topology:
         if (self.links.latency_fs < 0).any():
             raise InputError(f"{self.name}: link {np.argmin(self.links.latency_fs)} must have a latency of 0 or more")
         if self.spray is not None:
-            _check_spray(self.name, self.spray)
+            _check_spray(self.name, self.spray, self.symmetry)
         _check_network(self.name, self.network)
 
     def routes(self, src: I64, dst: I64, key: I64) -> Routes:
@@ -258,12 +261,17 @@ class Topology:
         return found
 
     @property
+    def chooses(self) -> bool:
+        """True if a message between NPUs takes the one of several ways that has the least on it when the message starts."""
+        return self.spray is not None and self.spray.is_chosen
+
+    @property
     def parts(self) -> int:
         """The number of equal parts into which each message is cut; 1: it is not cut.
 
         It is so large that each link carries a whole number of parts.
         """
-        return 1 if self.spray is None else self.spray.parts
+        return 1 if self.spray is None or self.spray.is_chosen else self.spray.parts
 
     @property
     def capacity_Bps(self) -> F64:  # noqa: N802  units keep their case
@@ -272,7 +280,7 @@ class Topology:
         The weights of hops count the parts of a message that cross a link.
         """
         rate = column(self.links.bandwidth_Bps, np.float64)
-        return rate if self.spray is None else column(rate * self.spray.parts, np.float64)
+        return rate if self.parts == 1 else column(rate * self.parts, np.float64)
 
     @property
     def passes(self) -> Bool:
@@ -310,12 +318,14 @@ class Topology:
         return _digest_of(self)
 
 
-def _check_spray(name: str, spray: Spray) -> None:
+def _check_spray(name: str, spray: Spray, symmetry: DeclaredSymmetries | None) -> None:
     """Check that a spray has at most 2**14 equal paths for a pair and 2**31 - 1 parts of a message, so that 32 bits count them.
 
     Raises:
-        InputError: It has more.
+        InputError: It has more; or messages choose their way, and symmetries are declared, which a choice does not keep.
     """
+    if spray.is_chosen and symmetry is not None:
+        raise must_be(name, "symmetry", "none where messages choose their way", "some", "of equal ways the first is taken")
     limits = ((spray.most, _MOST_WAYS, "over", "ways of a pair"), (spray.parts, _MOST_PARTS, "in", "parts of a message"))
     for got, most, how, what in limits:
         if got > most:
@@ -378,6 +388,6 @@ def _digest_of(topology: Topology) -> str:
     switching_fs = None if topology.circuits is None else topology.circuits.switching_fs
     sizes = (topology.name, topology.n_npus, topology.n_nodes, topology.dims, topology.routing)
     costs = (topology.cost, topology.relays, topology.message_fs, topology.adding_fs, topology.adds, switching_fs)
-    sprays = () if topology.spray is None else ("spray", topology.spray.parts)
+    sprays = () if topology.spray is None else ("choice" if topology.chooses else "spray", topology.spray.parts)
     adders = () if topology.adders is None else ("adders", topology.adders)
     return digest((*sizes, *links, *costs, *sprays, *adders))

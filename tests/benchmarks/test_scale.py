@@ -11,7 +11,7 @@ from benchmarks.memory import TimedCase, columns, rise
 from benchmarks.peers import __main__ as peers
 from benchmarks.scale import CASES, LINK, Case, Collective, Flows, Measured, built, chosen, main, measure, row
 from emu.collective.algorithm import algorithm
-from emu.fabric.graph import Graph
+from emu.fabric.graph import COLUMNS
 from emu.topology.catalogue import build_topology
 
 SMALL = (  # case, the same on a small topology, how it is timed
@@ -130,7 +130,7 @@ def test_all_columns_of_a_graph_are_counted_once():
     graph, rows = asked.graph(), asked.schedule().n_rows
     _, *of_graph, hops = columns(asked)
     assert hops == 2
-    assert sum(of_graph) * rows == sum(getattr(graph, name).nbytes for name in Graph.__slots__)
+    assert sum(of_graph) * rows == sum(getattr(graph, name).nbytes for name in COLUMNS)
 
 
 def test_a_rise_is_what_is_held_at_the_same_time():

@@ -307,14 +307,14 @@ def test_the_former_words_name_the_new_one(old):
 
 
 def test_a_former_word_that_a_topology_does_not_have_names_all_words():
-    with pytest.raises(InputError, match=r"'hash' has become route; write route=hash, disjoint or spray$"):
+    with pytest.raises(InputError, match=r"'hash' has become route; write route=hash, disjoint, spray or least-loaded$"):
         build_topology("fat-tree:radix=4,hash=independent")
     with pytest.raises(InputError, match="'paths' has become route; write route=shortest, multipath, detour, borrow, spray, "):
         build_topology("ub-mesh:rack:paths=hashed")
 
 
 def test_an_unknown_word_names_the_nearest():
-    with pytest.raises(InputError, match=r"route must be hash or disjoint or spray, got 'sprey'; did you mean spray\?"):
+    with pytest.raises(InputError, match=r"or spray or least-loaded, got 'sprey'; did you mean spray\?"):
         build_topology("fat-tree:radix=4,route=sprey")
 
 

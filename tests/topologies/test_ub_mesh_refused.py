@@ -51,17 +51,20 @@ BAD = [
     ("superpod:dims=9x4x4x8x8", "ub-mesh:superpod: lanes of an HRS must be at most 512, got 576; take 128 racks at most"),
     (
         "pod:route=borrow",
-        "ub-mesh:pod: route must be shortest or multipath or detour or spray or spray-detour, got 'borrow'; "
+        "ub-mesh:pod: route must be shortest or multipath or detour or spray or spray-detour or "
+        "least-loaded or least-loaded-detour, got 'borrow'; "
         "HRS to borrow from are in ub-mesh:superpod",
     ),
     (
         "rack:route=borrow",
-        "ub-mesh:rack: route must be shortest or multipath or detour or spray or spray-detour, got 'borrow'; "
+        "ub-mesh:rack: route must be shortest or multipath or detour or spray or spray-detour or "
+        "least-loaded or least-loaded-detour, got 'borrow'; "
         "HRS to borrow from are in ub-mesh:superpod",
     ),
     (
         "pod:route=longest",
-        "ub-mesh:pod: route must be shortest or multipath or detour or borrow or spray or spray-detour or spray-borrow, "
+        "ub-mesh:pod: route must be shortest or multipath or detour or borrow or spray or spray-detour or spray-borrow or "
+        "least-loaded or least-loaded-detour or least-loaded-borrow, "
         "got 'longest'",
     ),
     ("clos:dims=129x8x8", "ub-mesh:clos: lanes of a spine HRS must be at most 512, got 516; take 128 racks at most"),

@@ -12,7 +12,7 @@ import numpy as np
 from emu.arrays import I64, Bool
 from emu.topology.builders.route_parts import join, link_if, mix
 from emu.topology.paths.spray import ways_by_number
-from emu.topology.topology import CHANNELS, Routes, Spray
+from emu.topology.topology import CHANNELS, LEAST_LOADED, Routes, Spray
 from topologies.hpn.host_plan import HpnPlan
 
 _TOR, _AGG, _CORE, _DOWN = range(4)  # where a hash decides
@@ -55,10 +55,12 @@ def route(plan: HpnPlan, src: I64, dst: I64, key: I64) -> Routes:
     return _lay(plan, src, dst, place % 2, _picker(plan, src, dst, key, place))
 
 
-def spray_of(plan: HpnPlan) -> Spray:
-    """Return the rule by which each message is split evenly over all equal paths of its pair."""
-    most = 2 * prod(_radices(plan))
-    return Spray(most, ways_by_number(partial(_count_paths, plan), partial(_route_by_number, plan)), most)
+def spray_of(plan: HpnPlan) -> Spray | None:
+    """Return the rule by which messages are spread over all equal paths of their pair; None if a hash takes one."""
+    if plan.route not in ("spray", LEAST_LOADED):
+        return None
+    most, ways = 2 * prod(_radices(plan)), ways_by_number(partial(_count_paths, plan), partial(_route_by_number, plan))
+    return Spray(most, ways, most, plan.route == LEAST_LOADED)
 
 
 def _radices(plan: HpnPlan) -> tuple[int, int, int, int]:

@@ -49,6 +49,7 @@ def rail_only(dims: Dims = _RAIL_ONLY, aggs: Count = AGGS, *, ways: HpnHashSetti
         "dims=3x2x2x4,aggs=2,parallel=2,up=3,route=hash-independent",
         "dims=1x4x2x8,aggs=2,parallel=4",
         "dims=2x2x2x2,aggs=2,parallel=1,up=2,route=spray",
+        "dims=2x2x2x2,aggs=2,parallel=1,up=2,route=least-loaded",
         "dims=2x2x2x2,aggs=2,parallel=2,up=4,route=disjoint",
     ),
 )

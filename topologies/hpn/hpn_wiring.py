@@ -17,7 +17,7 @@ from emu.topology.builders.wiring import Cables, fabric
 from emu.topology.catalogue import Build, one_of, planned, whole_number
 from emu.topology.fault_injection.machine_state import detour
 from emu.topology.gang_rule import within_units
-from emu.topology.topology import Box, Drawing, FailedParts, Reaction, Topology, check_link_count, frames
+from emu.topology.topology import LEAST_LOADED, Box, Drawing, FailedParts, Reaction, Topology, check_link_count, frames
 from emu.units import format_bandwidth, format_time, seconds
 from topologies.hpn.hash_routing import route, spray_of
 from topologies.hpn.host_plan import HpnPlan, hpn_invariants
@@ -120,7 +120,7 @@ def build(plan: HpnPlan) -> Topology:
         draw=partial(draw, plan),
         relays=True if plan.relays else None,
         fault_handler=partial(_repair, plan),
-        spray=spray_of(plan) if plan.route == "spray" else None,
+        spray=spray_of(plan),
     )
     return plan.rates.of(wired, plan.npus, plan.hosts)
 
@@ -201,6 +201,8 @@ def _path_words(plan: HpnPlan) -> tuple[str, ...]:
     """Return the sentences that say how a message takes one of several equal paths, or all of them."""
     if plan.route == "spray":
         return ("each message is split evenly over both ports of its NIC, all uplinks of a ToR and all cables above",)
+    if plan.route == LEAST_LOADED:
+        return ("a message takes, of both ports of its NIC and all uplinks and cables above, the way with the least on it",)
     kind = "disjoint" if plan.disjoint else "hash"
     once = plan.joins != "all" and not plan.tier3
     alike = (
@@ -225,7 +227,7 @@ def _core(plan: HpnPlan) -> str:
 
 _SOURCE = "Qian et al., Alibaba HPN (SIGCOMM 2024), "
 Way = Annotated[str, one_of("nvlink", "agg")]
-Route = Annotated[str, one_of("disjoint", "disjoint-independent", "hash", "hash-independent", "spray")]
+Route = Annotated[str, one_of("disjoint", "disjoint-independent", "hash", "hash-independent", "spray", LEAST_LOADED)]
 
 
 def register_variant(

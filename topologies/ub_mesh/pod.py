@@ -118,7 +118,7 @@ def with_switches(plan: MeshPlan) -> Topology:
         placer(plan),
         partial(drawing, plan),
         spray=spray,
-        symmetry=partial(shifts, plan),
+        symmetry=None if STRATEGIES[plan.route].chooses else partial(shifts, plan),
         relays=relays(plan),
         gangs=within_units(plan.rack),
         backups=True,
@@ -148,10 +148,12 @@ def _path_words(plan: MeshPlan) -> tuple[str, ...]:
     width = X4 * plan.planes * plan.dims[-1]
     mesh = (
         f"the x{width} between two racks of a row or a column is an x{X4} from each LRS to its like (which LRS is not said)",
-        f"racks of a pod are joined by {_STRATEGY[plan.route]}; "
+        f"racks of a pod are joined by {_paths_between_racks(plan.route)}; "
         + (
             "each message is split evenly over them and the LRS that lead out"
             if STRATEGIES[plan.route].sprays
+            else "each message takes the one of them and of the LRS that lead out with the least on it when it starts"
+            if STRATEGIES[plan.route].chooses
             else "messages take them and the LRS that lead out by turns, over the NPUs of both racks and the channels, from "
             "where a hash of how the racks lie says (how they are chosen is not said)"
         ),
@@ -181,15 +183,14 @@ def _dcn(plan: MeshPlan, beyond: DcnSettings) -> tuple[str, ...]:
 
 
 _DETOUR = "paths of at most one rack more than the shortest, of which no two share a link, on 2 virtual lanes free of deadlock"
-_STRATEGY = {
-    "shortest": "the shortest paths",
-    "multipath": "the shortest paths, which channels alternate between",
-    "detour": _DETOUR,
-    "borrow": f"{_DETOUR}, and over HRS, with a part for each cable of x{X4} to them",
-    "spray": "the shortest paths",
-    "spray-detour": _DETOUR,
-    "spray-borrow": f"{_DETOUR}, and over HRS, with a part for each cable of x{X4} to them",
-}
+
+
+def _paths_between_racks(route: str) -> str:
+    """Return a phrase on the paths by which a strategy joins the racks of a pod."""
+    strategy = STRATEGIES[route]
+    if strategy.borrow:
+        return f"{_DETOUR}, and over HRS" + ("" if strategy.chooses else f", with a part for each cable of x{X4} to them")
+    return _DETOUR if strategy.detours else f"the shortest paths{', which channels alternate between' * (route == 'multipath')}"
 
 
 def mesh_invariants(plan: MeshPlan) -> Invariants:
@@ -281,7 +282,8 @@ def _mesh(name: str, n_dimensions: int, route: str, lane: Lane) -> Topology:
     )
     mesh = grid(name, dimensions, bill=bill, assumptions=assumptions)
     own, spray = mesh_router(mesh.router, mesh.dims, route)
-    return replace(mesh, router=own, spray=spray, fault_handler=notify_and_reroute)
+    alike = None if STRATEGIES[route].chooses else mesh.symmetry
+    return replace(mesh, router=own, spray=spray, symmetry=alike, fault_handler=notify_and_reroute)
 
 
 def _rack_invariants(n_dimensions: int, route: str, lane: Lane) -> Invariants:
@@ -290,7 +292,13 @@ def _rack_invariants(n_dimensions: int, route: str, lane: Lane) -> Invariants:
     return Invariants(npus * degree, degree, n_dimensions, npus * _SIDE // 4 * lane.x4, shortest=not STRATEGIES[route].detours)
 
 
-_EXAMPLES = ("", "lane_rate=50Gb/s,latency=1us,route=multipath", "route=detour", "route=spray-detour")
+_EXAMPLES = (
+    "",
+    "lane_rate=50Gb/s,latency=1us,route=multipath",
+    "route=detour",
+    "route=spray-detour",
+    "route=least-loaded-detour",
+)
 
 
 @topology("ub-mesh:board", source=_SOURCE, examples=_EXAMPLES, invariants=partial(_rack_invariants, 1))
@@ -353,6 +361,7 @@ def pod(dims: Dims = _POD, *, inside: RackSettings, route: Route = BASELINE, lan
         "dims=3x2x1x2x3,planes=2,route=borrow",
         "dims=2x1x3x2x2,lane_rate=50Gb/s,route=multipath",
         "dims=2x2x3x2x2,planes=2,route=spray-borrow",
+        "dims=2x2x3x2x2,planes=2,route=least-loaded-borrow",
     ),
     ("", "route=detour", "route=borrow", "planes=8,lanes=2", "planes=1"),
 )

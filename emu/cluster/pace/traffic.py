@@ -11,7 +11,7 @@ from operator import itemgetter
 import numpy as np
 
 from emu.arrays import F64, I64, column
-from emu.errors import InputError, RunError
+from emu.errors import InputError, RunError, must_be
 from emu.fabric.engine.solver.state import State
 from emu.fabric.engine.state_layout import NEVER
 from emu.fabric.graph import Graph
@@ -41,7 +41,7 @@ class Traffic:
         under: A function that returns a topology with the changes of the software.
 
     Raises:
-        InputError: There are more ranks than NPUs.
+        InputError: There are more ranks than NPUs, or messages choose their way.
     """
 
     def __init__(
@@ -50,6 +50,9 @@ class Traffic:
         self._course, self._launch_fs, self._under = course, launch_fs, under
         self._now = course.whole
         self._topology, self._placement = self._laid_out()
+        if self._topology.chooses:
+            mend = "leave out --pace, or take another route="
+            raise must_be("pace", "the topology", "one with fixed routes", self._topology.name, mend)
         self._state = State(self._topology.capacity_Bps)
         self.moments = list[MachineMoment]()  # that have come, and that nobody has taken notice of
         self._whats: dict[int, tuple[BatchKey, tuple[int, ...]]] = {}  # by request: what it is, and of whom

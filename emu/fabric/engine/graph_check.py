@@ -7,9 +7,10 @@ import numpy as np
 
 from emu.arrays import I32, I64, Bool
 from emu.compiled.function import compiled, compiled_making_arrays
-from emu.errors import must_be
-from emu.fabric.graph import Graph, TaskError
+from emu.errors import InputError, must_be
+from emu.fabric.graph import CandidateWays, Graph, TaskError
 
+_MOST_ROOM = 2**30  # places for messages on links, each of 4 bytes
 _LENGTHS = (
     ("V", "alpha_fs", 0),
     ("V", "ready_fs", 0),
@@ -32,6 +33,33 @@ def check_graph(graph: Graph, n_before: int = 0) -> None:
     twice = _crossed_twice(graph.hop_start, graph.hop_link, graph.n_links)
     if twice >= 0:
         raise TaskError("graph", "{} crosses a link twice; cross it once with the sum of the weights", twice + n_before)
+    if graph.ways is not None:
+        _check_ways(graph.ways, graph)
+
+
+def _check_ways(ways: CandidateWays, graph: Graph) -> None:
+    """Check the sets of ways among which the messages of a graph choose, and that there is memory for all that may flow.
+
+    Raises:
+        InputError: The columns do not fit one another, or messages and the links of their ways are too many.
+    """
+    n_sets = len(ways.set_start) - 1
+    if len(ways.set_of) != graph.n_tasks or ways.set_of.max(initial=-1) >= n_sets or ways.set_of.min(initial=-1) < -1:
+        raise must_be("graph", "the sets of ways", f"one of {n_sets} for each task, or -1", "others")
+    if (graph.hop_weight[np.repeat(ways.set_of >= 0, np.diff(graph.hop_start))] != 1).any():
+        raise must_be("graph", "hop_weight of messages that choose their way", "1", "more")
+    if (np.diff(ways.set_start) < 1).any() or (np.diff(ways.way_start) < 1).any():
+        raise must_be("graph", "the ways of a set", "one or more, of one link or more", "none")
+    if ways.link.min(initial=0) < 0 or ways.link.max(initial=-1) >= graph.n_links or ways.alpha_fs.min(initial=0) < 0:
+        raise must_be("graph", "the links of ways", f"0 to {graph.n_links - 1}, with a latency of 0 or more", "others")
+    if _crossed_twice(ways.way_start, ways.link, graph.n_links) >= 0:
+        raise InputError("graph: a way crosses a link twice")
+    room = np.bincount(ways.set_of[ways.set_of >= 0], minlength=n_sets) @ np.diff(ways.way_start[ways.set_start])
+    if room > _MOST_ROOM:
+        what = "have at most 2**30 links where messages choose their way"
+        raise must_be(
+            "graph", "the ways of all messages", what, int(room), "take fewer ranks, or a topology with another route"
+        )
 
 
 def _check_lengths(graph: Graph) -> None:

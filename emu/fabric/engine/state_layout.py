@@ -20,6 +20,8 @@ KEPT = 16  # number of rounds that a link keeps
 LINE = 64  # bytes of a cache line
 NEVER = MAX_TICKS
 
+_PREDECESSORS = ("pred_start", "pred", "pred_left")
+
 U32 = NDArray[np.uint32]  # what is often an index has no sign, which would be looked at each time
 U32_OUT = Annotated[U32, OUT]
 
@@ -72,11 +74,30 @@ class Columns(NamedTuple):
     alpha: I64  # [V]
     ready: I64  # [V]
     hop_start: I64  # [V + 1]
+    hop_end: I64  # [V] where the hops of each task end; the next ones need not begin there where messages choose their way
     hop_link: U32  # [H]
     hop_weight: I32  # [H]
     pred_start: I64  # [V + 1]
     pred: I32  # [E]
     pred_left: Bool  # [E]
+
+
+class WayColumns(NamedTuple):
+    """The ways among which messages choose, and what the choices are made from; empty arrays if no message chooses.
+
+    The first three arrays that are written are columns of the graph, which reads them: a choice sets them for its message.
+    """
+
+    hop_start: I64_OUT  # [V]
+    hop_end: I64_OUT  # [V]
+    alpha: I64_OUT  # [V]
+    chosen: I32_OUT  # [V] the way that each message took, -1 before
+    set_of: I32  # [V] the set of ways of each message; -1: it has one way
+    set_start: I64  # [S + 1] where the ways of each set begin
+    way_start: I64  # [W + 1] where the hops of each way begin in `hop_link`
+    way_alpha: I64  # [W]
+    to_send: F64_OUT  # [L] bytes that messages still have to send over each link, at a tick
+    known_at: I64_OUT  # [L] that tick
 
 
 class SolverArrays(NamedTuple):
@@ -88,6 +109,7 @@ class SolverArrays(NamedTuple):
     tasks: TASKS  # [V]
     links: LINKS  # [L]
     graph: Columns
+    ways: WayColumns
     next_start: I64  # [V + 1]
     next_task: I32  # [E] who waits; ~v: only until the last byte has left
     members: U32_OUT  # [H] by link: tasks that started to flow on it; some may have left since
@@ -113,9 +135,33 @@ class SolverArrays(NamedTuple):
 
 def columns(graph: Graph) -> Columns:
     """Return the columns of a graph in the form that compiled code needs: contiguous and read-only."""
-    names = ("size_bytes", "alpha_fs", "ready_fs", "hop_start", "hop_link", "hop_weight", "pred_start", "pred", "pred_left")
+    names = ("size_bytes", "alpha_fs", "ready_fs", "hop_start", "hop_start", "hop_link", "hop_weight", *_PREDECESSORS)
     taken = Columns(*(column(c, c.dtype.type) for c in (getattr(graph, name) for name in names)))
-    return taken._replace(hop_link=taken.hop_link.view(np.uint32))
+    return taken._replace(hop_end=taken.hop_start[1:], hop_link=taken.hop_link.view(np.uint32))
+
+
+def way_columns(graph: Graph, g: Columns) -> tuple[Columns, WayColumns]:
+    """Return the columns of a graph with those of the ways among which its messages choose.
+
+    Args:
+        graph: The graph.
+        g: Its columns; if messages choose, the links of all ways follow on those of the hops.
+    """
+    n, ways = graph.n_tasks, graph.ways
+    if ways is None:
+        none, whole = np.zeros(0, np.int64), np.zeros(0, np.int32)
+        empty = column(none, np.int64)
+        return g, WayColumns(none, none, none, whole, column(whole, np.int32), empty, empty, empty, np.zeros(0), none)
+    start, end, alpha = graph.hop_start[:-1].copy(), graph.hop_start[1:].copy(), graph.alpha_fs.copy()
+    link = np.concatenate((graph.hop_link, ways.link))
+    weight = np.concatenate((graph.hop_weight, np.ones(len(ways.link), np.int32)))
+    own = column(ways.way_start + len(graph.hop_link), np.int64)
+    chosen, before = np.full(n, -1, np.int32), np.full(graph.n_links, -1)
+    put = WayColumns(
+        start, end, alpha, chosen, ways.set_of, ways.set_start, own, ways.alpha_fs, np.zeros(graph.n_links), before
+    )
+    seen = g._replace(hop_start=column(start, np.int64), hop_end=column(end, np.int64), alpha=column(alpha, np.int64))
+    return seen._replace(hop_link=column(link, np.int32).view(np.uint32), hop_weight=column(weight, np.int32)), put
 
 
 def align_records(n: int, kind: np.dtype[np.void]) -> NDArray[np.void]:

@@ -9,8 +9,8 @@ import numpy as np
 from emu.arrays import I32, I64, column
 from emu.collective.schedule import Schedule
 from emu.equivalence import Orbits
-from emu.fabric.graph import Graph
-from emu.fabric.lowering.message_routes import MessageRoutes
+from emu.fabric.graph import CandidateWays, Graph
+from emu.fabric.lowering.message_routes import MessageRoutes, PairWays
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
 from emu.fabric.lowering.task_edges import Predecessors, copy_edges, copy_hops
 
@@ -40,7 +40,20 @@ def graph_of(placed: PlacedSchedule, copies: Orbits, routes: MessageRoutes) -> G
         alpha[tasks.turns] = placed.topology.circuits.switching_fs
     hops = copy_hops(pair, size, routes.start, routes.link, routes.weight)
     columns = (size_bytes.ravel(), alpha.ravel(), ready.ravel(), *hops, *_predecessors(placed, copies))
-    return Graph(routes.capacity_Bps, *columns, owner.ravel(), origin.ravel())
+    ways = None if routes.ways is None else _candidates(routes.ways, pair, size)
+    return Graph(routes.capacity_Bps, *columns, owner.ravel(), origin.ravel(), ways)
+
+
+def _candidates(ways: PairWays, pair: I32, size: int) -> CandidateWays:
+    """Return the ways among which the tasks choose, from those of pairs.
+
+    Args:
+        ways: [R D] the ways of each pair in each copy.
+        pair: [C] the pair of each class; -1: it sends nothing.
+        size: The number of copies, D.
+    """
+    of_pair = np.concatenate((ways.set_of, np.full(size, -1, np.int32))).reshape(-1, size)
+    return CandidateWays(column(of_pair[pair].ravel(), np.int32), *ways[1:])
 
 
 def _predecessors(placed: PlacedSchedule, copies: Orbits) -> Predecessors:

@@ -7,25 +7,39 @@ from typing import NamedTuple
 
 import numpy as np
 
-from emu.arrays import F64, I32, I64, column
+from emu.arrays import F64, I32, I64, Bool, column, ramps
 from emu.equivalence import Orbits
 from emu.errors import InputError
-from emu.topology.paths.spray import sprayed
-from emu.topology.topology import Routes, Topology
+from emu.topology.paths.spray import candidate_ways, sprayed
+from emu.topology.topology import Routes, Spray, Topology
 from emu.units import MAX_TICKS, TICKS_PER_S
 
 RoutePairs = tuple[I64, I64, I64]  # [P] source, destination, key
 _MOST_WEIGHT = 2**31 - 1
 
 
+class PairWays(NamedTuple):
+    """The ways among which messages of pairs choose. S sets, W ways, K links of all ways."""
+
+    set_of: I32  # [P] the set of ways of each pair; -1: it has one way, its route
+    set_start: I64  # [S + 1] where the ways of each set begin
+    way_start: I64  # [W + 1] where the links of each way begin
+    link: I32  # [K]
+    head_fs: I64  # [W]
+
+
 class MessageRoutes(NamedTuple):
-    """The routes of pairs of nodes: the links (or orbits of links) that each crosses, and its latency."""
+    """The routes of pairs of nodes: the links (or orbits of links) that each crosses, and its latency.
+
+    Where messages choose their way, the route of a pair is the first of its ways.
+    """
 
     capacity_Bps: F64  # [L or O] bandwidth of each, see `Topology.capacity_Bps`
     head_fs: I64  # [P] ticks that the head of a message takes over the route, with the software's time for a message
     start: I64  # [P + 1] where the hops of each pair begin
     link: I32  # [H] link or orbit of each hop
     weight: I32  # [H] number of copies of the route that cross one link of the orbit, or of parts of its messages (`Spray`)
+    ways: PairWays | None = None  # where messages choose their way; None: none does
 
 
 def routes_of_pairs(topology: Topology, pairs: RoutePairs) -> MessageRoutes:
@@ -34,6 +48,8 @@ def routes_of_pairs(topology: Topology, pairs: RoutePairs) -> MessageRoutes:
     Raises:
         InputError: No route joins a pair; or see `sprayed` and `head_times`.
     """
+    if topology.spray is not None and topology.spray.is_chosen:
+        return _routes_with_choice(topology, topology.spray, pairs)
     if topology.spray is not None:
         over = sprayed(topology, topology.spray, *pairs)
         calls_fs = _message_overhead_fs(topology, pairs)
@@ -45,6 +61,50 @@ def routes_of_pairs(topology: Topology, pairs: RoutePairs) -> MessageRoutes:
     return MessageRoutes(
         links.bandwidth_Bps, head_times(topology, pairs, found), found.start, column(found.link, np.int32), once
     )
+
+
+def _routes_with_choice(topology: Topology, spray: Spray, pairs: RoutePairs) -> MessageRoutes:
+    """Return the routes of pairs among whose ways messages choose; pairs with the same ends share a set of ways."""
+    is_own: Bool = np.maximum(pairs[0], pairs[1]) < topology.n_npus  # the key has no say between NPUs
+    keys, place = np.unique(np.where(is_own, 0, pairs[2]), return_inverse=True)
+    code = (pairs[0] * topology.n_nodes + pairs[1]) * len(keys) + place
+    _, asked, number = np.unique(code, return_index=True, return_inverse=True)
+    counts, found = candidate_ways(topology, spray, *(each[asked] for each in pairs))
+    by_way = np.repeat(asked, counts)
+    head_fs = head_times(topology, (pairs[0][by_way], pairs[1][by_way], pairs[2][by_way]), found)
+    set_start = column(np.concatenate(([0], np.cumsum(counts))), np.int64)
+    set_of, first = np.where(counts[number] > 1, number, -1), set_start[number]
+    hops = found.hops[first]
+    link = column(found.link[ramps(found.start[first], hops)], np.int32)
+    start, once = column(np.concatenate(([0], np.cumsum(hops))), np.int64), np.ones(len(link), np.int32)
+    several = bool((set_of >= 0).any())
+    ways = PairWays(column(set_of, np.int32), set_start, found.start, found.link, head_fs) if several else None
+    return MessageRoutes(topology.links.bandwidth_Bps, column(head_fs[first], np.int64), start, link, once, ways)
+
+
+def sure_routes(topology: Topology, pairs: RoutePairs) -> MessageRoutes:
+    """Return what messages of pairs cross at least, whichever ways they choose, for lower bounds of times.
+
+    Where messages choose, these are the links that all ways of a pair have in common, maybe none, and the least latency of a
+    way. Elsewhere it is their routes.
+    """
+    found = routes_of_pairs(topology, pairs)
+    if found.ways is None:
+        return found
+    ways = found.ways
+    counts, by_way = np.diff(ways.set_start), np.repeat(np.arange(len(ways.set_start) - 1), np.diff(ways.set_start))
+    of_link = np.repeat(by_way, np.diff(ways.way_start)) * len(topology.links) + ways.link
+    crossed, times = np.unique(of_link, return_counts=True)
+    of, link = np.divmod(crossed[times == counts[crossed // len(topology.links)]], len(topology.links))
+    least_fs = np.minimum.reduceat(ways.head_fs, ways.set_start[:-1]) if len(counts) else counts
+    begins = np.searchsorted(of, np.arange(len(counts) + 1))
+    set_of, chooses = np.maximum(ways.set_of, 0), ways.set_of >= 0
+    hops = np.where(chooses, np.diff(begins)[set_of], np.diff(found.start))
+    at = ramps(np.where(chooses, begins[set_of] + len(found.link), found.start[:-1]), hops)
+    start = column(np.concatenate(([0], np.cumsum(hops))), np.int64)
+    every = column(np.concatenate((found.link, link))[at], np.int32)
+    head_fs = column(np.where(chooses, least_fs[set_of], found.head_fs), np.int64)
+    return MessageRoutes(found.capacity_Bps, head_fs, start, every, np.ones(len(every), np.int32))
 
 
 def shared_routes(topology: Topology, pairs: RoutePairs, copies: Orbits, links: Orbits) -> MessageRoutes | None:

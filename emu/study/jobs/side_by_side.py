@@ -167,6 +167,9 @@ def place_side_by_side(request: JobsRequest, topology: Topology, setting: JobsSe
     if topology.circuits is not None:
         mend = "take a topology whose circuits stay"
         raise InputError(f"jobs: the optical switches of {topology.name} turn between messages; {mend}")
+    if topology.chooses:
+        mend = "take another route=, and routes = 'least-loaded' in the file or --routes least-loaded"
+        raise InputError(f"jobs: messages of {topology.name} choose their way, which shares of links do not show; {mend}")
     request = replace(request, packets=None if request.packets is None else request.packets.on(topology))
     npus, planes = place_jobs(request.jobs, topology, setting.placement), planes_of_jobs(request.jobs, topology, setting)
     if request.packets is not None and (any(planes) or setting.routes == LEAST_LOADED):

@@ -51,13 +51,16 @@ class RunningSteps:
         faults: The faults, all with times.
 
     Raises:
-        InputError: Optical switches turn while messages are under way.
+        InputError: Optical switches turn while messages are under way, or messages choose their way.
     """
 
     def __init__(self, steps: TraceLayout, stack: Stack, faults: Sequence[Fault]) -> None:
         if steps.topology.circuits is not None:
             mend = "its switches turn for each message; take steps, such as `at step 1`"
             raise must_be("fault", "the topology of faults at times", "one with lasting links", steps.topology.name, mend)
+        if steps.topology.chooses:
+            mend = "take steps, such as `at step 1`, or another route="
+            raise must_be("fault", "the topology of faults at times", "one with fixed routes", steps.topology.name, mend)
         self._steps, self._stack = steps, stack
         self.course = MachineHistory(steps.topology, faults, steps.trace.n_ranks)
         self.now = self.course.whole

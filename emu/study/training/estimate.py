@@ -21,6 +21,7 @@ from emu.model.stack.stack import Stack, spell_stack
 from emu.study.choice.chooser import choice_on, is_automatic
 from emu.study.training.axes import axes_of, npus_of, with_axes
 from emu.study.training.composed.composed_check import check_composed
+from emu.study.training.composed.isolated_request import check_fixed_routes
 from emu.study.training.composed.software_costs import costed_device, costed_topology
 from emu.study.training.composed.step_on_fabric import StepOnFabric
 from emu.study.training.memory_fit import fitting_memory
@@ -176,8 +177,10 @@ class PreparedEstimate:
         Raises:
             InputError: A request cannot be timed, or a step is composed while ranks compute at several speeds.
         """
+        if not self.fits_whole_graph:
+            check_fixed_routes(self.topology)
         step, request = self.on_fabric(costed), self.request
-        if not is_automatic(self.choice.chooser):
+        if not is_automatic(self.choice.chooser) or self.topology.chooses:  # a search would compose the step
             return step.timed()
         timed_on = costed.without_memory()  # no time depends on it
         asked = self.generated.model.digest(), repr(request.plan), request.stack, timed_on, request.algorithms, self.npus

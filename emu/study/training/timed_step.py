@@ -158,7 +158,7 @@ def time_replay(
     if words_of(trace, topology, dtype) == tuple(words):
         return timed(choice_on(topology, words, dtype))
     choice = choice_for(trace, words, topology, dtype)
-    if not is_automatic(choice.chooser):
+    if not is_automatic(choice.chooser) or topology.chooses:  # a search would compose the step
         return timed(choice)
     try:
         search = _algorithm_search(trace, choice, topology, device, dtype)

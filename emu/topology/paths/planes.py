@@ -59,7 +59,7 @@ def within_planes(topology: Topology, planes: Sequence[int]) -> Topology:
     if wrong:
         raise must_be("jobs", "planes", f"0 to {count - 1}, the planes of {topology.name}", wrong[0])
     if topology.spray is not None:
-        raise InputError(f"jobs: {topology.name} sprays messages over its planes; take it without route=spray")
+        raise InputError(f"jobs: {topology.name} spreads messages over its planes; take it with another route=")
     kept = np.flatnonzero((of == NO_PLANE) | np.isin(of, planes))
     fewer = remove_parts(topology, links=np.setdiff1d(np.arange(len(of)), kept))
     router = _Renumbered(fewer.router, column(kept, np.int64))

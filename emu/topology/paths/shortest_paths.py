@@ -250,7 +250,8 @@ class PairPath:
 def paths_between(topology: Topology, src: int, dst: int) -> tuple[PairPath, ...]:
     """Return the paths that the channels of communicator 0 take, in their order, then other paths of the same length.
 
-    Where messages are sprayed, each channel takes all the ways of the pair, and these are returned.
+    Where messages are sprayed, or choose their way, each channel takes all the ways of the pair, and these are returned; of
+    messages that choose, shares are those of many where nothing else is sent.
 
     Args:
         topology: The topology whose router is used.

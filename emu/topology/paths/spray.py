@@ -7,6 +7,7 @@ hops.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from itertools import chain, repeat
 from math import isqrt, lcm
@@ -17,7 +18,7 @@ import numpy as np
 from emu.arrays import I32, I64, Bool, column, even_sample, ramps
 from emu.errors import InputError, SplitError, must_be
 from emu.topology.builders.route_parts import interleave, take_turns
-from emu.topology.topology import Router, Routes, Spray, Topology
+from emu.topology.topology import LEAST_LOADED, Router, Routes, Spray, Topology
 from emu.units import MAX_TICKS, TICKS_PER_S
 
 _TOGETHER = 2**20  # ways that are held at one time
@@ -61,6 +62,27 @@ def sprayed(topology: Topology, spray: Spray, src: I64, dst: I64, key: I64) -> C
     link, weight, latency = (np.concatenate([np.zeros(0, np.int64), *(each[i] for each in found)]) for i in (1, 2, 3))
     start = column(np.cumsum(hops), np.int64)
     return Crossings(start, column(link, np.int32), column(weight, np.int32), column(latency, np.int64))
+
+
+def candidate_ways(topology: Topology, spray: Spray, src: I64, dst: I64, key: I64) -> tuple[I64, Routes]:
+    """Return [P] the number of ways among which messages of each pair choose, and the routes of all these ways.
+
+    A message from or to a node that is no NPU has one way, that of the topology's router. Arguments as in `sprayed`.
+
+    Raises:
+        InputError: No route joins a pair, or there are too many hops.
+    """
+    size, found = max(1, _TOGETHER // spray.most), list[tuple[I64, Routes]]()
+    for first in range(0, max(1, len(src)), size):
+        some = slice(first, first + size)
+        found.append(_equal_paths(topology, spray, src[some], dst[some], key[some]))
+        if sum(len(ways.link) for _, ways in found) > _MOST_HOPS:
+            raise InputError(
+                f"{topology.name}: the ways of {len(src)} pairs, up to {spray.most} each, have more than 2**28 links; take "
+                "fewer ranks, or the topology with another route"
+            )
+    counts, hops, links = zip(*((each, ways.hops, ways.link) for each, ways in found), strict=True)
+    return np.concatenate(counts), Routes.laid(np.concatenate(hops), np.concatenate(links))
 
 
 def _chunks(topology: Topology, spray: Spray, src: I64, dst: I64, key: I64) -> Iterator[tuple[I64, I64, I64, I64]]:
@@ -145,7 +167,8 @@ def routed(rule: str, by_hash: Router, count: Callable[[I64, I64], I64], way: Ro
     """
     if rule == "hash":
         return {"router": by_hash}
-    spray = Spray(parts, ways_by_number(count, way), most) if rule == "spray" else None
+    spreads = rule in ("spray", LEAST_LOADED)
+    spray = Spray(parts, ways_by_number(count, way), most, rule == LEAST_LOADED) if spreads else None
     return {"router": partial(_in_turn, count, way), "spray": spray, "routing": (rule,)}
 
 
@@ -157,7 +180,7 @@ def _in_turn(count: Callable[[I64, I64], I64], way: Router, src: I64, dst: I64, 
 def without_links(topology: Topology, spray: Spray, dead: Bool, number: I64, detour: Router) -> Spray:
     """Return a spray over the ways that are left where links have failed; a pair that has none left takes a detour, whole.
 
-    A message is cut into more parts than before, so that a way or several may be missing.
+    A message that is split is cut into more parts than before, so that a way or several may be missing.
 
     Args:
         topology: The whole machine.
@@ -177,7 +200,8 @@ def without_links(topology: Topology, spray: Spray, dead: Bool, number: I64, det
 
     left = _remaining_paths(spray, dead, *_pairs_near(topology, spray, dead))[2]
     numbers, times = np.unique(left[left > 0], return_counts=True)
-    return Spray(_more_parts(spray, numbers[np.argsort(-times, kind="stable")].tolist()), ways, spray.most)
+    parts = _more_parts(spray, numbers[np.argsort(-times, kind="stable")].tolist())
+    return replace(spray, parts=parts, ways=ways)
 
 
 def _remaining_paths(spray: Spray, dead: Bool, src: I64, dst: I64) -> tuple[Routes, Bool, I64]:

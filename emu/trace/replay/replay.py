@@ -196,7 +196,7 @@ class TraceLayout:
 
     def delays(self, pieces: Mapping[PlacedSchedule, LoweredSchedule], worth: int) -> dict[int, Delay]:
         """Return delays that can replace batches, by batch number; none if they save fewer than `worth` tasks."""
-        if self.topology.circuits is not None:
+        if self.topology.circuits is not None or self.topology.chooses:  # a choice depends on what else runs
             return {}
         together = {placed for batch, placed in zip(self.batches, self.placed, strict=True) if batch.what.served is not None}
         of_laid = delays_of(pieces, together)

@@ -58,7 +58,7 @@ def test_the_most_intense_job_keeps_the_paths_that_are_free_for_it():
 def test_routes_are_not_chosen_where_messages_are_not_known():
     with pytest.raises(InputError, match="jobs: routes must be own where steps are composed, got 'least-loaded'; take time"):
         run(rings(jobs=2), PODS, 2, CHOSEN, time="composed")
-    with pytest.raises(InputError, match=r"jobs: routes least-loaded: hpn:pod:.*route=spray sprays messages over all paths"):
+    with pytest.raises(InputError, match=r"jobs: routes least-loaded: hpn:pod:.*route=spray spreads messages over all paths"):
         placed(CHOSEN, "hpn:pod:dims=2x8x8,route=spray")
     with pytest.raises(InputError, match="jobs: planes and routes must be all of them and own where packets keep to lanes"):
         run(rings(4, 2), "torus:dims=4x4,bandwidth=1GB/s,latency=1us", 2, CHOSEN, packets=packet_fabric("packets:cell=64KiB"))

@@ -51,5 +51,5 @@ def test_routes_keep_to_a_plane(plane):
 def test_a_plane_that_is_not_there_is_refused():
     with pytest.raises(InputError, match="jobs: planes must be 0 to 1, the planes of hpn:pod:dims=2x4x8, got 2"):
         within_planes(build_topology(PODS), (0, 2))
-    with pytest.raises(InputError, match="sprays messages over its planes; take it without route=spray"):
+    with pytest.raises(InputError, match="spreads messages over its planes; take it with another route="):
         within_planes(build_topology("hpn:pod:dims=2x2x2,route=spray"), (0,))

@@ -9,7 +9,7 @@ Letter: P pairs.
 
 from collections.abc import Sequence
 from functools import partial
-from math import gcd, lcm
+from math import gcd
 from typing import NamedTuple
 
 import numpy as np
@@ -39,7 +39,7 @@ def router(plan: MeshPlan, links: Links) -> tuple[Router, Spray | None]:
     numbered = {name: int(cable) for name, cable in first.items()}
     known = _RouteTables(plan, numbered, strategy, inside, between if plan.meshed else None)
     own = between_npus(partial(_route, known), shortest(links, plan.nodes, relays(plan)), plan.npus)
-    return own, _spray(known) if strategy.sprays else None
+    return own, _spread(known)
 
 
 _Hop = tuple[I64, I64]  # link of each pair, -1 where it takes none, and its virtual lane
@@ -63,13 +63,13 @@ class _Ends(NamedTuple):
     x: I64
 
 
-def _spray(known: _RouteTables) -> Spray:
-    """Return the rule by which each message is split evenly over all paths of its pair."""
+def _spread(known: _RouteTables) -> Spray | None:
+    """Return the rule by which messages are spread over all paths of their pair; None if a channel takes one of them."""
     plan, inside = known.plan, np.diff(known.inside.start)
     between = np.zeros(1, np.int64) if known.ways is None else np.unique(np.append(np.diff(known.ways.start), 0))
     numbers = [*inside.tolist(), *_ways_out(known, between).tolist(), plan.planes * SPARES * plan.spines]
-    counts = [number for number in numbers if number]
-    return Spray(lcm(*counts), ways_by_number(partial(_count_paths, known), partial(_route_by_number, known)), max(counts))
+    ways = ways_by_number(partial(_count_paths, known), partial(_route_by_number, known))
+    return known.strategy.spread([number for number in numbers if number], ways)
 
 
 def _ways_out(known: _RouteTables, between: I64) -> I64:

@@ -1,15 +1,16 @@
-"""The setting `route` of routes between two NPUs: shortest, detour and borrow (UB-Mesh 6.3), multipath (5.1), and sprays.
+"""The setting `route` of routes between two NPUs: shortest, detour and borrow (UB-Mesh 6.3), multipath (5.1), and spreads.
 
 Routes inside a board or a rack are source-routed, so that the sender's channel picks one of the paths of a pair (4.1). Channel
 0 goes along X, then Y, and so do all channels of the shortest-path strategy. With the other strategies, channels take the
 pair's further paths in turn, so that a message over as many channels as there are paths puts an equal part on each. A spray
-splits each message evenly over the paths of multipath, detour or borrow. Letters: P pairs, H hops at most.
+splits each message evenly over the paths of multipath, detour or borrow; by least-loaded, a message takes the one of them with
+the least on it when it starts. Letters: P pairs, H hops at most.
 
 The module also computes the time until all NPUs have a direct notice of a failed link (UB-Mesh 4.2 and Figure 12); both ends of
 the link notice the failure at once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from math import lcm
@@ -23,7 +24,7 @@ from emu.topology.builders.route_parts import join
 from emu.topology.catalogue import one_of
 from emu.topology.fault_injection.machine_state import detour
 from emu.topology.paths.spray import ways_by_number
-from emu.topology.topology import CHANNELS, FailedParts, Reaction, Router, Routes, Spray, Topology
+from emu.topology.topology import CHANNELS, LEAST_LOADED, FailedParts, Reaction, Router, Routes, Spray, Topology
 from emu.units import format_time, seconds
 from topologies.ub_mesh.mesh_routes.apr import MeshPaths, mesh_paths
 
@@ -35,6 +36,16 @@ class Strategy(NamedTuple):
     by_channel: bool  # whether the channels of a pair take its paths in turn
     borrow: bool = False  # whether racks of a pod are joined over HRS too
     sprays: bool = False  # whether each message is split over the paths
+    chooses: bool = False  # whether each message takes the one of the paths that has the least on it when it starts
+
+    def spread(self, counts: Collection[int], ways: Callable[[I64, I64], tuple[I64, Routes]]) -> Spray | None:
+        """Return the rule by which messages are spread over all paths of a pair; None if a channel takes one of them.
+
+        Args:
+            counts: The numbers of paths that pairs have.
+            ways: The ways of a `Spray`.
+        """
+        return Spray(lcm(*counts), ways, max(counts), self.chooses) if self.sprays or self.chooses else None
 
 
 STRATEGIES = {
@@ -45,6 +56,9 @@ STRATEGIES = {
     "spray": Strategy(0, by_channel=True, sprays=True),
     "spray-detour": Strategy(1, by_channel=True, sprays=True),
     "spray-borrow": Strategy(1, by_channel=True, borrow=True, sprays=True),
+    LEAST_LOADED: Strategy(0, by_channel=True, chooses=True),
+    f"{LEAST_LOADED}-detour": Strategy(1, by_channel=True, chooses=True),
+    f"{LEAST_LOADED}-borrow": Strategy(1, by_channel=True, borrow=True, chooses=True),
 }
 BASELINE = "shortest"  # the paper's "baseline routing strategy", against which 6.3 measures detour and borrow
 
@@ -78,7 +92,7 @@ def mesh_router(links: Router, dims: tuple[int, ...], route: str) -> tuple[Route
     known = mesh_paths(dims, strategy.detours)
     router, counts = partial(_route, links, known), np.diff(known.start)
     ways = ways_by_number(lambda src, dst: known.between(src, dst)[1], router)
-    return router, Spray(lcm(*counts.tolist()), ways, int(counts.max())) if strategy.sprays else None
+    return router, strategy.spread(counts.tolist(), ways)
 
 
 def _route(links: Router, known: MeshPaths, src: I64, dst: I64, key: I64) -> Routes:
@@ -102,12 +116,20 @@ def lane_routes(link: I64, lane: I64) -> Routes:
     return replace(join([link]), virtual=column(lane[link >= 0], np.int16))
 
 
+_LEAST = (
+    "over X and Y by the way with the least on it when they start, of ways of a hop more at most, of which no two share a link"
+)
+
+
 def inside_words(route: str) -> str:
     """Return the assumption on messages inside a rack, in words."""
     ways = {
         "shortest": "X, then Y",
         "multipath": "X, then Y on even channels and Y, then X on odd ones",
         "spray": "X, then Y, and Y, then X, half of each message either way",
+        LEAST_LOADED: "X, then Y, or Y, then X, where there is less to send when they start",
+        f"{LEAST_LOADED}-detour": _LEAST,
+        f"{LEAST_LOADED}-borrow": _LEAST,
     }.get(
         route,
         "over X and Y in equal parts of each message on all ways of a hop more at most, of which no two share a link"

@@ -36,9 +36,9 @@ from emu.fabric.engine.packets.packet_loop import DONE, FULL, advance_packets, e
 from emu.fabric.engine.packets.packet_network import PacketNetwork
 from emu.fabric.engine.packets.packet_tasks import begin_tasks
 from emu.fabric.engine.packets.stall import describe_losses, describe_stall
-from emu.fabric.engine.packets.ways import MOST_QUEUES, Ways, routed_ways, shortest_ways
+from emu.fabric.engine.packets.ways import MOST_QUEUES, Ways, check_equal_ways, routed_ways, shortest_ways
 from emu.fabric.graph import Graph, TaskError, Timeline
-from emu.topology.topology import Topology
+from emu.topology.topology import LEAST_LOADED, Topology
 from emu.units import MAX_TICKS, format_time, seconds
 
 MOST_PACKETS = 2**31 - 1  # of a message
@@ -134,11 +134,17 @@ def ways_of(graph: Graph, topology: Topology, network: PacketNetwork, key: I64 |
     check_unsprayed(topology)
     if len(topology.links) * network.lanes > MOST_QUEUES:
         raise must_be("packets", "links times lanes", f"at most {MOST_QUEUES}", len(topology.links) * network.lanes)
+    if network.route == "hash" and topology.chooses:
+        mend = "take a network with route=least-loaded"
+        raise InputError(f"packets: messages of {topology.name} choose their way, and take none of a hash; {mend}")
     if network.route == "hash":
         keys = np.zeros(graph.n_tasks, np.int64) if key is None else key
         return routed_ways(graph, topology, network.lanes, keys, has_acks=network.acks != "none")
-    is_chosen = network.route == "least-loaded"
-    return shortest_ways(graph, topology.links, topology.passes, network.lanes, is_chosen=is_chosen)
+    is_chosen = network.route == LEAST_LOADED
+    ways = shortest_ways(graph, topology.links, topology.passes, network.lanes, is_chosen=is_chosen)
+    if is_chosen and topology.spray is not None:
+        check_equal_ways(graph, topology, topology.spray, ways)
+    return ways
 
 
 def check_unsprayed(topology: Topology) -> None:
@@ -147,7 +153,7 @@ def check_unsprayed(topology: Topology) -> None:
     Raises:
         InputError: The topology sprays messages.
     """
-    if topology.spray is not None:
+    if topology.spray is not None and not topology.chooses:
         raise InputError(
             f"packets: the messages of {topology.name} are sprayed in the fluid fabric only; take the topology without "
             "route=spray, and a network with route=in-turn, random, adaptive, entropy or least-loaded"

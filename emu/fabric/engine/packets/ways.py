@@ -7,6 +7,7 @@ message costs two numbers, whether it has one way or a thousand; packets of all 
 Letters: V tasks, L links, S states, G sets of queues, H hops.
 """
 
+from collections import Counter
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ from emu.compiled.function import I32_OUT
 from emu.errors import InputError, must_be
 from emu.fabric.engine.packets.packet_network import MOST_LANES
 from emu.fabric.graph import Graph
-from emu.topology.topology import Links, Routes, Topology
+from emu.topology.topology import Links, Routes, Spray, Topology
 
 NO_STATE = -1
 MOST_QUEUES = 2**30
@@ -197,6 +198,47 @@ def shortest_ways(graph: Graph, links: Links, passes: Bool, n_lanes: int = 1, *,
     first = column(np.where(is_message, base[dst] + src, NO_STATE), np.int32)
     ways = ways._replace(first_state=first, back_state=column(np.where(is_message, base[src] + dst, NO_STATE), np.int32))
     return _with_own_states(ways, table.hops(first)) if is_chosen else ways
+
+
+def check_equal_ways(graph: Graph, topology: Topology, spray: Spray, ways: Ways) -> None:
+    """Check that the ways of a spread are all the shortest paths, among which packets choose.
+
+    Args:
+        graph: The graph.
+        topology: The topology of its links.
+        spray: The rule by which the topology spreads messages over ways.
+        ways: The shortest paths of all messages, each of which chooses one.
+
+    Raises:
+        InputError: A message has other ways.
+    """
+    src, dst = message_ends(graph, topology.links)
+    own = np.flatnonzero((src >= 0) & (np.maximum(src, dst) < topology.n_npus))
+    _, rows = np.unique(src[own] * topology.n_nodes + dst[own], return_index=True)
+    own = own[rows]
+    counts, found = spray.ways(src[own], dst[own])
+    for number, (state, low) in enumerate(zip(ways.choice_state[own].tolist(), np.cumsum(counts) - counts, strict=True)):
+        lengths = ascending(found.hops[low : low + counts[number]])
+        if len(lengths) > 1 or _paths(ways, state) != (int(lengths[0]), int(counts[number])):
+            pair = f"from node {src[own[number]]} to node {dst[own[number]]}"
+            raise InputError(
+                f"packets: {topology.name} has other ways {pair} than the shortest paths, of which packets take one; take the "
+                "fluid fabric, or the topology with another route="
+            )
+
+
+def _paths(ways: Ways, first: int) -> tuple[int, int]:
+    """Return the number of links of the paths that begin in a state, all of one length, and the number of the paths."""
+    length, here = 0, {first: 1}
+    while NO_STATE not in here:
+        after = Counter[int]()
+        for state, count in here.items():
+            group = ~int(ways.step[state])
+            begin, size = int(ways.following[state]), int(ways.group_start[group + 1] - ways.group_start[group])
+            for behind in ways.next_state[begin : begin + size].tolist():
+                after[behind] += count
+        length, here = length + 1, after
+    return length, here[NO_STATE]
 
 
 def _with_own_states(ways: Ways, hops: I64) -> Ways:

@@ -10,6 +10,7 @@ from emu.arrays import F64, I32, I64
 from emu.compiled.function import compiled, compiled_making_arrays
 from emu.fabric.engine.solver.fair import NEAR_FULL, solve
 from emu.fabric.engine.solver.opening import open_link, push, replace_first, set_next_event
+from emu.fabric.engine.solver.way_choice import add_room_for_ways, choose_way
 from emu.fabric.engine.state_layout import (
     EVENTS,
     FLOWING,
@@ -27,6 +28,7 @@ from emu.fabric.engine.state_layout import (
     U32,
     Columns,
     SolverArrays,
+    WayColumns,
 )
 
 
@@ -41,7 +43,7 @@ def count_waits(tasks: TASKS, first: int, g: Columns) -> None:
             if tasks[p].state != LEFT:
                 tasks[v].state += 1
                 continue
-            delay = 0 if g.pred_left[i] or g.hop_start[p] == g.hop_start[p + 1] else g.alpha[p]
+            delay = 0 if g.pred_left[i] or g.hop_start[p] == g.hop_end[p] else g.alpha[p]
             tasks[v].start = max(tasks[v].start, tasks[p].left + delay)
 
 
@@ -67,12 +69,14 @@ def successors(tasks: TASKS, g: Columns) -> tuple[I64, I32]:
 
 
 @compiled_making_arrays
-def place_members(tasks: TASKS, links: LINKS, g: Columns) -> U32:
-    """Return an array with room for all flows that still have to cross each link; current flows come first."""
+def place_members(tasks: TASKS, links: LINKS, g: Columns, ways: WayColumns) -> U32:
+    """Return an array with room for all flows that still may have to cross each link; current flows come first."""
     room = np.zeros(len(links) + 1, np.int64)
+    if len(ways.set_of) > 0:
+        add_room_for_ways(room, g, ways)
     for v in range(len(tasks)):
-        if tasks[v].state != LEFT:
-            for h in range(g.hop_start[v], g.hop_start[v + 1]):
+        if tasks[v].state != LEFT and (len(ways.set_of) == 0 or ways.set_of[v] < 0):
+            for h in range(g.hop_start[v], g.hop_end[v]):
                 room[g.hop_link[h] + 1] += 1
     room = np.cumsum(room)
     members = np.empty(room[-1], np.uint32)
@@ -80,7 +84,7 @@ def place_members(tasks: TASKS, links: LINKS, g: Columns) -> U32:
         links[link].first, links[link].length = room[link], 0
     for v in range(len(tasks)):
         if tasks[v].state == FLOWING:
-            for h in range(g.hop_start[v], g.hop_start[v + 1]):
+            for h in range(g.hop_start[v], g.hop_end[v]):
                 k = links[g.hop_link[h]]
                 members[k.first + k.length] = v
                 k.length += 1
@@ -92,7 +96,7 @@ def link_bytes(g: Columns, n_links: int) -> F64:
     """Return [L] the bytes that each link carries: the sizes of all messages that cross it, as often as they do."""
     total = np.zeros(n_links)
     for v in range(len(g.size)):
-        for h in range(g.hop_start[v], g.hop_start[v + 1]):
+        for h in range(g.hop_start[v], g.hop_end[v]):
             total[g.hop_link[h]] += float(g.hop_weight[h]) * g.size[v]
     return total
 
@@ -103,7 +107,7 @@ def _end(e: SolverArrays, v: int) -> int:
 
     A message ends when it is delivered, alpha later; a task without hops ends when it leaves. -1: beyond the range of ticks.
     """
-    if e.graph.hop_start[v] == e.graph.hop_start[v + 1]:
+    if e.graph.hop_start[v] == e.graph.hop_end[v]:
         return int(e.tasks[v].left)
     return int(-1 if e.graph.alpha[v] >= NEVER - e.tasks[v].left else e.tasks[v].left + e.graph.alpha[v])
 
@@ -133,7 +137,7 @@ def let_start(e: SolverArrays, v: int, finished: int) -> int:
         _schedule(e, v)
         return finished
     f = e.tasks[v]
-    delay = 0 if e.graph.hop_start[v] < e.graph.hop_start[v + 1] else e.graph.alpha[v]
+    delay = 0 if e.graph.hop_start[v] < e.graph.hop_end[v] else e.graph.alpha[v]
     if delay >= NEVER - f.start:
         e.scalars[TOO_LATE] = v
         return finished
@@ -182,7 +186,7 @@ def let_go(e: SolverArrays, v: int) -> None:
 @compiled
 def _vacate(e: SolverArrays, v: int) -> None:
     """Remove a flow from its links, and mark for a new solution of rates the links that were full or are full now."""
-    for h in range(e.graph.hop_start[v], e.graph.hop_start[v + 1]):
+    for h in range(e.graph.hop_start[v], e.graph.hop_end[v]):
         k = e.links[e.graph.hop_link[h]]
         k.n_flowing -= e.graph.hop_weight[h]
         k.load -= e.graph.hop_weight[h] * e.tasks[v].rate
@@ -222,7 +226,7 @@ def _start(e: SolverArrays, v: int, now: int) -> None:
     """
     f = e.tasks[v]
     f.state, f.remaining, f.rate, f.since, f.left = FLOWING, e.graph.size[v], 0.0, now, NEVER
-    for h in range(e.graph.hop_start[v], e.graph.hop_start[v + 1]):
+    for h in range(e.graph.hop_start[v], e.graph.hop_end[v]):
         k = e.links[e.graph.hop_link[h]]
         e.members[k.first + k.length] = v
         k.length += 1
@@ -235,11 +239,11 @@ def _start(e: SolverArrays, v: int, now: int) -> None:
 def _open_likely(e: SolverArrays, v: int) -> None:
     """Mark for a new solution of rates the links of a new flow that are full or will probably be full."""
     least = share = np.inf
-    for h in range(e.graph.hop_start[v], e.graph.hop_start[v + 1]):
+    for h in range(e.graph.hop_start[v], e.graph.hop_end[v]):
         k, weight = e.links[e.graph.hop_link[h]], e.graph.hop_weight[h]
         least = min(least, k.capacity / k.n_flowing)
         share = min(share, max(k.capacity / k.n_flowing, (k.capacity - k.load) / weight))
-    for h in range(e.graph.hop_start[v], e.graph.hop_start[v + 1]):
+    for h in range(e.graph.hop_start[v], e.graph.hop_end[v]):
         k, weight = e.links[e.graph.hop_link[h]], e.graph.hop_weight[h]
         if k.load + weight * share >= k.capacity * NEAR_FULL:
             open_link(e, e.graph.hop_link[h], least)
@@ -247,13 +251,36 @@ def _open_likely(e: SolverArrays, v: int) -> None:
 
 
 @compiled
+def _pop_start(e: SolverArrays) -> int:
+    """Take the first messages, which have one start, out of the heap of starts, and return the first of them."""
+    v = e.start_task[0]
+    e.scalars[STARTS] -= 1
+    last = e.scalars[STARTS]
+    replace_first(e.start_time, e.start_task, last, e.start_time[last], e.start_task[last])
+    return int(v)
+
+
+@compiled
+def _start_choosing(e: SolverArrays, now: int) -> None:
+    """Start all messages whose start is `now` in the order of their numbers, each on the way that it chooses."""
+    n = 0
+    while e.scalars[STARTS] > 0 and e.start_time[0] == now:
+        v = _pop_start(e)
+        while v >= 0:
+            push(e.frozen_rate, e.frozen_weight, n, float(v), v)
+            n, v = n + 1, e.tasks[v].next
+    while n > 0:
+        v, n = e.frozen_weight[0], n - 1
+        replace_first(e.frozen_rate, e.frozen_weight, n, e.frozen_rate[n], e.frozen_weight[n])
+        choose_way(e, v, now)
+        _start(e, v, now)
+
+
+@compiled
 def _start_all(e: SolverArrays, now: int) -> None:
     """Start all messages whose start is `now`, and take them out of the heap of starts."""
     while e.scalars[STARTS] > 0 and e.start_time[0] == now:
-        v = e.start_task[0]
-        e.scalars[STARTS] -= 1
-        last = e.scalars[STARTS]
-        replace_first(e.start_time, e.start_task, last, e.start_time[last], e.start_task[last])
+        v = _pop_start(e)
         while v >= 0:
             _start(e, v, now)
             v = e.tasks[v].next
@@ -277,7 +304,10 @@ def advance(e: SolverArrays, until: int, most: int) -> bool:
         e.scalars[NOW] = now
         while e.scalars[EVENTS] > 0 and e.event_time[0] == now:
             _leave(e, e.event_link[0], now)
-        _start_all(e, now)
+        if len(e.ways.set_of) > 0:
+            _start_choosing(e, now)
+        else:
+            _start_all(e, now)
         for i in range(e.scalars[FRESH]):
             _open_likely(e, e.fresh[i])
         most -= 1 + e.scalars[FRESH]

@@ -27,7 +27,7 @@ def _freeze(e: SolverArrays, v: int, rate: float) -> None:
     """Fix the new rate of a flow; if it differs from the old rate, open its links that were full or become full."""
     more, trial = rate - e.tasks[v].rate, e.scalars[TRIAL]
     e.tasks[v].new_rate = rate
-    for h in range(e.graph.hop_start[v], e.graph.hop_start[v + 1]):
+    for h in range(e.graph.hop_start[v], e.graph.hop_end[v]):
         link, weight = e.graph.hop_link[h], e.graph.hop_weight[h]
         k = e.links[link]
         if k.opened_in == trial:
@@ -60,7 +60,7 @@ def _saturate(e: SolverArrays, link: int, rate: float) -> int:
 @compiled
 def _open_fullest(e: SolverArrays, v: int, rate: float, share: float) -> None:
     """Open the links of a flow that will be full when the flow passes from `rate` to `share`."""
-    for h in range(e.graph.hop_start[v], e.graph.hop_start[v + 1]):
+    for h in range(e.graph.hop_start[v], e.graph.hop_end[v]):
         k, weight = e.links[e.graph.hop_link[h]], e.graph.hop_weight[h]
         if k.opened_in != e.scalars[TRIAL] and k.capacity * NEAR_FULL - k.load <= weight * (share - rate):
             mark_opened(e, e.graph.hop_link[h], rate)
@@ -74,7 +74,7 @@ def _let_rise(e: SolverArrays, v: int, rate: float) -> int:
         1 if a link holds the flow at `rate`, so that it is frozen there; else 0.
     """
     share, room, heaviest = np.inf, np.inf, 0
-    for h in range(e.graph.hop_start[v], e.graph.hop_start[v + 1]):
+    for h in range(e.graph.hop_start[v], e.graph.hop_end[v]):
         k = e.links[e.graph.hop_link[h]]
         if k.opened_in == e.scalars[TRIAL]:
             share = min(share, k.best)
@@ -217,7 +217,7 @@ def _unload(e: SolverArrays, v: int) -> None:
     """Restore the old rate of a flow, and its old load on links that were not opened."""
     f = e.tasks[v]
     if f.new_rate != f.rate:
-        for h in range(e.graph.hop_start[v], e.graph.hop_start[v + 1]):
+        for h in range(e.graph.hop_start[v], e.graph.hop_end[v]):
             k = e.links[e.graph.hop_link[h]]
             if k.opened_in != e.scalars[TRIAL]:
                 k.load -= e.graph.hop_weight[h] * (f.new_rate - f.rate)

@@ -29,8 +29,9 @@ from emu.fabric.engine.state_layout import (
     SolverArrays,
     align_records,
     columns,
+    way_columns,
 )
-from emu.fabric.graph import Graph, TaskError, Timeline, joined_column
+from emu.fabric.graph import COLUMNS, Graph, TaskError, Timeline, joined_column
 from emu.units import TICKS_PER_S, format_bandwidth, format_size, format_time, seconds
 
 _Column = TypeVar("_Column", I32, I64)
@@ -90,7 +91,7 @@ class State:
     @property
     def end_fs(self) -> I64:
         """[V] the end of each task, past or future; NEVER if it is not known yet."""
-        arrives = np.where(np.diff(self._graph.hop_start) > 0, self._graph.alpha_fs, 0)
+        arrives = np.where(np.diff(self._graph.hop_start) > 0, self._engine.graph.alpha, 0)
         return np.where(self.has_left, self._tasks["left"] + arrives, NEVER)
 
     def left_fs(self, tasks: I64) -> I64:
@@ -150,6 +151,8 @@ class State:
     def admit(self, graph: Graph, held: I64 | None = None) -> int:
         """Add tasks that have passed `check_graph` and `order_tasks`, and return the number of the first."""
         first, before = self._graph.n_tasks, self._tasks
+        if first:
+            _check_fixed(graph, self._graph)
         self._tasks = align_records(first + graph.n_tasks, TASK)
         self._tasks[:first] = before
         self._tasks["start"][first:] = np.maximum(graph.ready_fs, self.now_fs)
@@ -175,6 +178,7 @@ class State:
         Returns:
             [V] the new number of each task; -1: it is dropped, and no task that is added later may wait for it.
         """
+        _check_fixed(self._graph)
         kept = ~self.has_left
         number = np.append(np.where(kept, np.cumsum(kept) - 1, -1), -1)  # the last is of -1
         tasks = self._tasks[kept]
@@ -202,6 +206,7 @@ class State:
         Raises:
             RunError: The tasks are not the same.
         """
+        _check_fixed(graph, self._graph)
         other, now_fs, n = State(graph.capacity_Bps), self.now_fs, len(self._tasks)
         other._tasks, other._graph = transfer_tasks(self._tasks, now_fs, self._graph, graph, anew)
         if held is not None:
@@ -263,9 +268,10 @@ class State:
         if not self.has_left.all():
             self._explain_unfinished()
         left = np.ascontiguousarray(tasks["left"])
-        end = left + np.where(np.diff(graph.hop_start) > 0, graph.alpha_fs, 0)
-        start, load = np.ascontiguousarray(tasks["start"]), link_bytes(columns(graph), graph.n_links)
-        return Timeline(start, left, end, load, "solver")
+        end = left + np.where(np.diff(graph.hop_start) > 0, self._engine.graph.alpha, 0)
+        start, load = np.ascontiguousarray(tasks["start"]), link_bytes(self._engine.graph, graph.n_links)
+        way = None if graph.ways is None else column(self._engine.ways.chosen, np.int32)
+        return Timeline(start, left, end, load, "solver", way)
 
     def _explain_unfinished(self) -> None:
         """Raise the error that says why a task has not left.
@@ -289,7 +295,7 @@ class State:
 
     def _too_late(self, task: int) -> TaskError:
         """Return the error for a task that ends beyond the clock; the message says why it takes so long."""
-        graph, start_s = self._graph, seconds(self._tasks["start"][task])
+        graph, start_s = self._graph.on_ways(self._engine.ways.chosen), seconds(self._tasks["start"][task])
         hops = slice(graph.hop_start[task], graph.hop_start[task + 1])
         rates = graph.capacity_Bps[graph.hop_link[hops]] / graph.hop_weight[hops]
         takes = [f"{format_time(seconds(graph.alpha_fs[task]))}{' of latency' if len(rates) else ''}"]
@@ -302,17 +308,28 @@ class State:
 
     def _lay_out(self) -> SolverArrays:
         """Return the arrays of the compiled functions for the present tasks."""
-        graph, tasks, links = columns(self._graph), self._tasks, self._links
+        tasks, links = self._tasks, self._links
+        graph, ways = way_columns(self._graph, columns(self._graph))
         n, n_links = len(tasks), len(links)
         next_start, next_task = successors(tasks, graph)
         after = column(next_start, np.int64), column(next_task, np.int32)
         late, fresh, flows = (np.empty(m, np.int32) for m in (n_links, n, n))
-        lists = place_members(tasks, links, graph), self._floor, self._opened, late, fresh, flows
+        lists = place_members(tasks, links, graph, ways), self._floor, self._opened, late, fresh, flows
         levels = np.empty(2 * n_links, np.float64), np.empty(2 * n_links, np.int32)
         frozen = np.empty(n, np.float64), np.empty(n, np.int32), self._kept_rate, self._kept_weight
         events = self._event_time, self._event_link, self._event_place, self._start_time, self._start_task
         recent = np.full(_RECENT, -1, np.int32)
-        return SolverArrays(tasks, links, graph, *(after + lists + levels + frozen + events), recent, self._scalars)
+        return SolverArrays(tasks, links, graph, ways, *(after + lists + levels + frozen + events), recent, self._scalars)
+
+
+def _check_fixed(*graphs: Graph) -> None:
+    """Check that no message chooses its way, for a state whose tasks change.
+
+    Raises:
+        InputError: A message does.
+    """
+    if any(graph.ways is not None for graph in graphs):
+        raise InputError("solver: messages that choose their way must be added at one time, and stay until the end")
 
 
 def _subgraph(graph: Graph, kept: Bool, number: I64) -> Graph:
@@ -344,4 +361,4 @@ def _longer(values: _Column, n: int) -> _Column:
 
 def _join_graphs(a: Graph, b: Graph) -> Graph:
     """Return one graph with the tasks of `a` before those of `b`; `pred` of `b` already has the joint numbers."""
-    return Graph(a.capacity_Bps, *(joined_column((a, b), name) for name in Graph.__slots__ if name != "capacity_Bps"))
+    return Graph(a.capacity_Bps, *(joined_column((a, b), name) for name in COLUMNS if name != "capacity_Bps"))

@@ -29,8 +29,8 @@ def on_least_loaded_routes(jobs: Sequence[PlacedJob]) -> tuple[PlacedJob, ...]:
     """
     for job in jobs:
         if job.topology.spray is not None:
-            mend = "take it without route=spray"
-            raise InputError(f"jobs: routes least-loaded: {job.topology.name} sprays messages over all paths; {mend}")
+            mend = "take it with another route="
+            raise InputError(f"jobs: routes least-loaded: {job.topology.name} spreads messages over all paths; {mend}")
         if not job.is_whole:
             what = "few enough events for a whole graph where routes are least-loaded"
             raise must_be("jobs", f"the step of {job.job.name}", what, "too many", "take fewer ranks or own routes")

@@ -12,6 +12,7 @@ import numpy as np
 
 from emu.arrays import F64, I64, Bool, digest
 from emu.collective.operation import ROOTED
+from emu.errors import must_be
 from emu.fabric.build import Builder
 from emu.fabric.graph import Graph
 from emu.fabric.ideal import link_clusters_of
@@ -92,8 +93,10 @@ def time_requests(
         launch_fs: Ticks that each rank takes to enter a request.
 
     Raises:
-        InputError: A request cannot be laid on the topology, or cannot be lowered.
+        InputError: A request cannot be laid on the topology, or cannot be lowered; or messages choose their way, which depends
+            on all that runs.
     """
+    check_fixed_routes(topology)
     found: dict[int, IsolatedRequest] = {}
     known: ClusterTimes = {}
     for alike in _but_for_size(requests, parts):
@@ -110,6 +113,18 @@ def time_requests(
             others = {root: _time_cached(parts[i], topology, placement, launch_fs, known) for root, i in of_root.items() if few}
             found |= {i: others.get(requests[i].root, isolated) for i in own}
     return [found[i] for i in range(len(requests))]
+
+
+def check_fixed_routes(topology: Topology) -> None:
+    """Check that no message chooses its way, for a step that is composed.
+
+    Raises:
+        InputError: Messages do.
+    """
+    if topology.chooses:
+        what = "one with fixed routes where a step is composed of requests that are timed alone"
+        mend = "take few enough ranks for a graph of all messages, or another route="
+        raise must_be("compose", "the topology", what, topology.name, mend)
 
 
 def _between(known: Mapping[int, IsolatedRequest], size: int) -> IsolatedRequest | None:

@@ -7,9 +7,10 @@ from typing import NoReturn
 
 import numpy as np
 
-from emu.arrays import I64
+from emu.arrays import F64, I64
 from emu.errors import must_be
 from emu.fabric.busy_window import TimedGraph
+from emu.fabric.graph import Timeline
 from emu.fabric.packet_fabric import ADDING_ASSUMED, PacketFabric
 from emu.fabric.run import Spread, check_seeds, spread_of
 from emu.study.choice.chooser import is_automatic
@@ -19,7 +20,7 @@ from emu.study.training.step.step import TimedTrace
 from emu.trace.replay.packet_replay import PacketReplay, route_keys, schedules_in
 from emu.trace.replay.replay import ReplayGraph, SizeError, TraceLayout, replay_timeline
 from emu.trace.report.activity import busy_shares
-from emu.trace.report.report import report
+from emu.trace.report.report import StepReport, report
 from emu.units import format_size
 
 CHOSEN_BY_FLUID = "algorithms were chosen by the fluid fabric's times; by packets others may be faster"
@@ -69,12 +70,22 @@ def by_packets(timed: TimedTrace, fabric: PacketFabric, perturb: int = 0) -> Tim
         replayed=replay.replayed,
         timeline=run.timeline,
         report=found,
-        link_busy=busy_shares(replay.replayed, run.timeline, found.began_fs, found.ended_fs),
+        link_busy=_link_busy(replay, run.timeline, found),
         spread=_spread(replay, perturb) if perturb else None,
         wall_fabric_s=wall_s,
         engine_assumed=packet_assumptions(timed, fabric),
         packets=figures_of(run, fabric, timed.topology, timed.report.step_time_s),
     )
+
+
+def _link_busy(replay: PacketReplay, timeline: Timeline, found: StepReport) -> F64:
+    """Return [L] the share of the step for which each link is busy at full rate.
+
+    If packets take other paths than that of the hash, it is the share of the whole run, by all that the links carried.
+    """
+    if replay.fabric.network.route == "hash":
+        return busy_shares(replay.replayed, timeline, found.began_fs, found.ended_fs)
+    return timeline.busy_s(replay.replayed.graph.capacity_Bps) / (timeline.end_s or 1.0)
 
 
 def packet_assumptions(timed: TimedTrace, fabric: PacketFabric) -> tuple[str, ...]:
@@ -107,7 +118,9 @@ def checked(timed: TimedTrace, fabric: PacketFabric) -> TimedTrace:
     timeline = replay_timeline(layout, replayed)
     inside = timeline.start_fs >= timed.report.began_fs
     inside &= timeline.start_fs < timed.report.ended_fs
-    source = TimedGraph(replayed.graph, timeline, route_keys(replayed), np.where(inside, _requests(replayed), -1))
+    source = TimedGraph(
+        replayed.graph.on_ways(timeline.way), timeline, route_keys(replayed), np.where(inside, _requests(replayed), -1)
+    )
     return replace(timed, fabric_check=check_fabric(source, timed.topology, fabric, partial(batch_name, layout)))
 
 

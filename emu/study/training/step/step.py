@@ -348,6 +348,7 @@ def time_trace(laying: TraceLayout, *, perturb: int = 0, delays: bool = False) -
     wall_s = time.perf_counter() - began
     with name_tasks("trace", partial(event_name, trace, replayed)):
         apart = spread(replayed.graph, perturb, lambda other: report(trace, replayed, other).step_time_s) if perturb else None
+    replayed = replace(replayed, graph=replayed.graph.on_ways(timeline.way))
     shares = busy_shares(replayed, timeline, found.began_fs, found.ended_fs)
     on = trace, laying.topology, laying.device, laying.dtype, laying.choice
     return TimedTrace(*on, replayed, timeline, found, shares, apart, wall_s)
