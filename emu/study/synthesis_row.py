@@ -85,7 +85,8 @@ def _row(found: SynthesisResult, request: SynthesisRequest, wall_s: float) -> Sy
 def _bounds(found: SynthesisResult, request: SynthesisRequest) -> dict[str, Any]:
     """Return the fields of a row that compare its time with bounds."""
     op, item = found.operation, found.item_bytes
-    limit = limit_of(found.site.topology, op, found.site.npus, helpers=False)
+    topology = found.site.topology
+    limit = limit_of(topology, op, found.site.npus, helpers=topology.adds)  # as of other rows, see `emu bench`
     bound_s, bound = limit.least_s(int(op.block_counts(request.size // item).min()) * item)
     return {
         "of_bound": bound_s / found.time_s if bound and found.time_s else None,
