@@ -3,9 +3,9 @@
 Trees of rate y from every rank can be packed just if no set of nodes that lacks a rank has to let out more than its arcs carry,
 so that the optimum is a cut. This needs switches that let out as much as they let in: they pass on and neither copy nor add. If
 one of them has more capacity on one side, a linear program divides the hops between ranks. An all_reduce needs trees to the
-ranks and trees from them at the same time, which another program divides. A switch that copies and adds, where the topology says
-so, is a node of trees like a rank, but none has to reach it. Then cuts and programs are bounds of all trees, which need not reach
-them: trees that may leave out nodes are hard to pack. Sources: Edmonds, Edge-disjoint branchings, 1973;
+ranks and trees from them at the same time, which another program divides. A switch that copies and adds, where the topology
+says so, is a node of trees that none has to reach. Then cuts and programs bound all trees, which need not come up to them, as
+trees that may leave out nodes are hard to pack. Sources: Edmonds, Edge-disjoint branchings, 1973;
 Bang-Jensen, Frank, Jackson, Preserving and increasing local edge-connectivity in mixed graphs, SIAM J. Discrete Math. 8 (1995);
 Zhao et al., ForestColl, 2024, arXiv 2402.06787. Letters: V nodes, N ranks.
 """

@@ -89,10 +89,10 @@ class VariantFamilies:
 
     def _tried(self) -> Iterator[str]:
         """Yield the kinds of order that are tried."""
-        if self.op.n_ranks > 1 and self.op.name not in _ROOTED:
-            yield from (GRID, GRID_AXES)
         if self.op.n_ranks > 1 and len(adding_switches(self.topology)):
             yield IN_SWITCHES
+        if self.op.n_ranks > 1 and self.op.name not in _ROOTED:
+            yield from (GRID, GRID_AXES)
         if self.hops.grid is not None:  # the hops of the other ranks are not there
             return
         if self.is_small or len(self.hops.src) * self.op.n_ranks <= _FEW:
@@ -212,8 +212,8 @@ class VariantFamilies:
             return
         reduces_all = self.op.name == "all_reduce"
         roots = [range(hops.n_ranks)] if reduces_all else [[root] for root in self.roots]
-        most = max(1, _MOST_TREES // len(roots) // (1 if len(roots) > 1 else 8))
-        found = adding_forests(hops, roots, _INWARD[self.op.name], min(most, 64), self.tick)
+        most = max(1, _MOST_TREES // len(roots) // (1 if len(roots) > 1 else 4))
+        found = adding_forests(hops, roots, _INWARD[self.op.name], min(most, 128), self.tick)
         if found is not None:
             yield from self._in_pieces(IN_SWITCHES, found[1], found[0])
 

@@ -56,9 +56,7 @@ def with_used(hops: HopNetwork, used: Bool) -> tuple[HopNetwork, I64, I64]:
     number[order] = np.arange(len(order))
     kept = (number[hops.src] >= 0) & (number[hops.dst] >= 0)
     fewer = _only(hops, kept)
-    moved = replace(
-        fewer, npus=hops.npus[order], src=number[fewer.src], dst=number[fewer.dst], helpers=len(order) - n
-    )
+    moved = replace(fewer, npus=hops.npus[order], src=number[fewer.src], dst=number[fewer.dst], helpers=len(order) - n)
     return moved, number, np.where(kept, np.cumsum(kept) - 1, -1)
 
 

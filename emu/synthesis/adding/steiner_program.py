@@ -1,8 +1,10 @@
 """Trees that pass switches which copy and add, and the shares of each block that they carry, by a linear program.
 
-A column of the program is a tree: of a block, from or to its root; of an all_reduce, a tree to a root and one from it, which may
-be a switch. Prices of links, the dual of the program, tell where a further tree would be cheap. The best trees are hard to find
-(they are Steiner trees), so that cheap ones are taken and the result need not be the best; `emu.bound.trees` bounds it. Letters:
+A column of the program is a tree: of a block, from or to its root; of an all_reduce, a tree to a root and one from it, which
+may be a switch. Prices of links, the dual of the program, tell where a further tree would be cheap. The best trees are hard to
+find (they are Steiner trees), so that cheap ones are taken and the result need not be the best; `emu.bound.trees` bounds it.
+The first trees come from prices that grow with the loads: Garg and Könemann, Faster and simpler algorithms for multicommodity flow
+and other fractional packing problems, SIAM J. Comput. 37 (2007). Letters:
 P ranks and switches, H hops, L links, T trees, B blocks, W halves of a tree: one, or the way to its root and the way from it.
 """
 
@@ -19,11 +21,12 @@ from emu.synthesis.hops import HopNetwork
 from emu.synthesis.programs import solve_in_time
 from emu.synthesis.shortening import lengths
 from emu.synthesis.splitting import Tick
+from emu.synthesis.whole_parts import BlockShares, whole_counts
 
 _NEAR = 0.998  # share of the time of the known trees, by which no further tree could be better
-_FIRST = 12  # turns in which prices follow the loads
-_SOLVED = 30  # programs at most
-_POWER = 8  # of the loads, by which the first prices follow them
+_FIRST = 30  # turns in which prices follow the loads
+_RAISE = 0.5  # power of e by which the price of the busiest link rises in such a turn
+_PATIENCE = 4  # programs that gain nothing
 _LONG = 1e-3  # what a hop costs beside its links, as a share of the mean
 _DEEP = 1e-4  # what a level of a tree costs beside the time, so that of equal trees the shallow ones are taken
 _CLOSE = 1.01  # whole trees that take no more time than this times that of the shares are as good
@@ -38,10 +41,12 @@ class _TreePool:
 
     hops: HopNetwork
     ways: tuple[bool, ...]  # [W] whether a half of a tree leads to its root
+    step: F64  # [P, P] the length of a hop, 1
     block: list[int] = field(default_factory=list)  # [T] the block of which each may carry a share
     root: list[int] = field(default_factory=list)  # [T]
     hop: list[I64] = field(default_factory=list)  # [T][W, P] the hop that joins each node; -1: none
     second: list[F64] = field(default_factory=list)  # [T][L] the seconds for which a byte takes each link
+    depth: list[float] = field(default_factory=list)  # [T] levels, of both halves together
     index: dict[str, int] = field(default_factory=dict)  # of each tree, by its digest
 
     def add(self, block: int, root: int, hop: I64) -> int:
@@ -53,6 +58,7 @@ class _TreePool:
             self.root.append(root)
             self.hop.append(hop)
             self.second.append(self._seconds(hop[hop >= 0]))
+            self.depth.append(sum(float(lengths(each, self.step).max()) for each in self.parents([self.index[key]])))
         return self.index[key]
 
     def _seconds(self, hop: I64) -> F64:
@@ -70,12 +76,6 @@ class _TreePool:
             above = (self.hops.dst if inward else self.hops.src)[hop]
             found.append(np.where(hop >= 0, above, np.arange(self.hops.n_ranks)))
         return found
-
-    def depths(self) -> F64:
-        """Return [T] the number of levels of each tree, of both halves together."""
-        step = np.ones((self.hops.n_ranks, self.hops.n_ranks))
-        every = self.parents(range(len(self.block)))
-        return np.asarray(sum(lengths(parent, step).max(axis=1) for parent in every))
 
 
 @dataclass(eq=False, slots=True)
@@ -116,19 +116,30 @@ class _TreeSearch:
 
         The result is None if one of the ranks is out of reach.
         """
-        price, load = np.ones(len(self.pool.hops.capacity_Bps)), np.zeros(len(self.pool.hops.capacity_Bps))
-        for step in range(_FIRST):
+        price, best, most = np.ones(len(self.pool.hops.capacity_Bps)), np.ones(0), 0.0
+        for _ in range(_FIRST):
+            price /= price.sum()
             grown = self.grow(price)
             if grown is None:
                 return None
-            part = 2 / (step + 2)
-            load = load * (1 - part) + part * sum(self.pool.second[tree] for tree in grown[0])
-            price = (load / load.max()) ** (_POWER - 1)
-        for _ in range(_SOLVED):
+            best, most = (price, grown[1]) if grown[1] > most else (best, most)
+            load = sum(self.pool.second[tree] for tree in grown[0])
+            price = price * np.exp(_RAISE * load / load.max())
+        return self._best_shares(best, most)
+
+    def _best_shares(self, best: F64, most: float) -> F64:
+        """Return the shares of the program, from the best prices so far, by which the known trees cost `most`, on."""
+        share, last, misses = np.ones(0), np.inf, 0
+        while most < _NEAR * last and misses < _PATIENCE:
             known = len(self.pool.block)
             share, price, time_s = self._solved()
-            grown = self.grow(price)
-            if grown is None or grown[1] >= _NEAR * time_s or len(self.pool.block) == known:
+            misses, last = (0, time_s) if time_s < _NEAR * last else (misses + 1, min(time_s, last))
+            for tried in ((best + price) / 2, price):  # at once, the prices would swing to and fro
+                _, least = self.grow(tried) or ([], np.inf)
+                best, most = (tried, least) if least > most else (best, most)
+                if len(self.pool.block) > known:
+                    break
+            else:
                 break
         return np.append(share, np.zeros(len(self.pool.block) - len(share)))
 
@@ -141,7 +152,7 @@ class _TreeSearch:
         used = np.flatnonzero(second.any(axis=1))
         rows = hstack([csr_array(second[used] / unit), csr_array(-np.ones((len(used), 1)))])
         whole = csr_array((np.ones(count), (block, np.arange(count))), shape=(len(self.roots), count + 1))
-        deep = _DEEP * self.pool.depths() / len(self.roots)
+        deep = _DEEP * np.array(self.pool.depth) / len(self.roots)
         cost = np.append(deep * second.mean() / unit, 1.0)
         solved = solve_in_time(self.tick, cost, (csr_array(rows), np.zeros(len(used))), (whole, np.ones(len(self.roots))))
         price = np.zeros(len(second))
@@ -167,7 +178,7 @@ def adding_forests(
     """
     if sum(map(len, roots)) * (hops.n_ranks - hops.helpers) * hops.n_ranks > _MOST_GROWN:
         return None
-    pool = _TreePool(hops, ways)
+    pool = _TreePool(hops, ways, np.ones((hops.n_ranks, hops.n_ranks)))
     share = _TreeSearch(pool, roots, tick).shares()
     if share is None:
         return None
@@ -177,26 +188,20 @@ def adding_forests(
 
 
 def _whole(pool: _TreePool, share: F64, most: int) -> I64:
-    """Return [T] the units that each tree carries: as few as take little more time than the shares, `most` of a block at most."""
-    second, best, least = np.stack(pool.second, axis=1), np.zeros(len(share), np.int64), np.inf
-    time_s, units = float((second @ share).max()), 1
+    """Return [T] the units that each tree carries: as few as take little more time than the shares, `most` at most."""
+    order = np.argsort(pool.block, kind="stable")
+    second = np.stack(pool.second)[order]
+    way, link = (np.ascontiguousarray(ends) for ends in np.nonzero(second))
+    shares = BlockShares(np.array(pool.block)[order], share[order], way, link, second[way, link], second.shape[1])
+    time_s, best, least, units = float((share[order] @ second).max()), order, np.inf, 1
     while units <= most and least > _CLOSE * time_s:
-        count = _rounded(np.array(pool.block), share * units, units)
-        taken = float((second @ count).max()) / units
+        count, taken = whole_counts(shares, time_s, units)
         if taken < least * (1 - 1e-9):
             best, least = count, taken
         units *= 2
-    return best
-
-
-def _rounded(block: I64, wanted: F64, units: int) -> I64:
-    """Return [T] whole numbers near the wanted ones, whose sum is `units` for each block: the largest remainders are raised."""
-    count = np.floor(wanted + 1e-9).astype(np.int64)
-    left = units - np.bincount(block, count).astype(np.int64)
-    order = np.lexsort((count - wanted, block))
-    first = np.searchsorted(block[order], np.arange(len(left)))
-    count[order] += np.arange(len(order)) - first[block[order]] < left[block[order]]
-    return count
+    found = np.zeros_like(best)
+    found[order] = best
+    return found
 
 
 def _forests(pool: _TreePool, tree: I64) -> tuple[HopNetwork, tuple[Forest, ...]]:

@@ -93,10 +93,10 @@ def _grow(hops: DirectedHops, price: F64, state: _Growth, root: int, n: int) -> 
     while v >= 0:
         _spread(hops, price, state, _join(hops, state, v))
         v = _nearest(state, n)
+    missing = 0
     for v in range(n):
-        if not state.joined[v]:
-            return False
-    return True
+        missing += not state.joined[v]
+    return missing == 0
 
 
 def steiner_tree(hops: DirectedHops, price: F64, root: int, n: int) -> I64 | None:

@@ -15,7 +15,8 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from emu.arrays import digest
-from emu.collective.algorithm import SYNTHESIZED, AlgorithmOnDims, Choice, Chooser
+from emu.collective.algorithm import AlgorithmOnDims, Choice, Chooser
+from emu.collective.chooser_names import SYNTHESIZED
 from emu.errors import InputError
 from emu.memo import kept_by
 from emu.study.choice.algorithm_cache import keep_entry, recall_entry

@@ -16,7 +16,8 @@ from itertools import takewhile
 from typing import NamedTuple, Self
 
 from emu.arrays import I64
-from emu.collective.algorithm import SYNTHESIZED, AlgorithmOnDims, Choice, Chooser, Request, algorithm
+from emu.collective.algorithm import AlgorithmOnDims, Choice, Chooser, Request, algorithm
+from emu.collective.chooser_names import SYNTHESIZED
 from emu.collective.libraries import LIBRARIES
 from emu.dtypes import item_bytes
 from emu.errors import InputError
