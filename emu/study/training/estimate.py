@@ -27,6 +27,7 @@ from emu.study.training.memory_fit import fitting_memory
 from emu.study.training.step.packet_step import by_packets, checked, refuse_composed
 from emu.study.training.step.step import Step, TimedTrace, shared_fields
 from emu.study.training.step_choice.algorithm_search import AlgorithmSearch, TimingEffort
+from emu.study.training.step_choice.beside import time_made
 from emu.study.training.timed_step import GeneratedStep, cached_generated_step
 from emu.topology.placement import npu_order
 from emu.topology.topology import Topology
@@ -178,7 +179,7 @@ class PreparedEstimate:
         """
         step, request = self.on_fabric(costed), self.request
         if not is_automatic(self.choice.chooser):
-            return step.timed()
+            return time_made(step)
         timed_on = costed.without_memory()  # no time depends on it
         asked = self.generated.model.digest(), repr(request.plan), request.stack, timed_on, request.algorithms, self.npus
         search = AlgorithmSearch(step, self.effort.most_steps)

@@ -3,8 +3,8 @@
 A column of the program is a tree: of a block, from or to its root; of an all_reduce, a tree to a root and one from it, which
 may be a switch. Prices of links, the dual of the program, tell where a further tree would be cheap. The best trees are hard to
 find (they are Steiner trees), so that cheap ones are taken and the result need not be the best; `emu.bound.trees` bounds it.
-The first trees come from prices that grow with the loads: Garg and Könemann, Faster and simpler algorithms for multicommodity flow
-and other fractional packing problems, SIAM J. Comput. 37 (2007). Letters:
+The first trees come from prices that grow with the loads: Garg and Könemann, Faster and simpler algorithms for multicommodity
+flow and other fractional packing problems, SIAM J. Comput. 37 (2007). Letters:
 P ranks and switches, H hops, L links, T trees, B blocks, W halves of a tree: one, or the way to its root and the way from it.
 """
 

@@ -31,10 +31,10 @@ from emu.model.generate.item import Ask
 from emu.model.plan.plan import Plan
 from emu.study.choice.chooser import choice_on
 from emu.study.choice.site import canonical_npus
+from emu.study.isolated_request import LIGHT, RequestPart
 from emu.study.planning.bound.rates import LeastTime, Ports, Rates, ranks_of
 from emu.study.training.axes import npus_of
-from emu.study.training.composed.isolated_request import LIGHT
-from emu.study.training.composed.request_parts import RequestPart, goes_round, parts_by_algorithm
+from emu.study.training.composed.request_parts import goes_round, parts_by_algorithm
 from emu.study.training.composed.requests_by_place import DistinctRequest, RequestWay, choosing
 from emu.study.training.step_choice.options import SLOWER, Option, ServedFabric, is_free, is_made, other_choosers
 from emu.topology.facts.facts import routes_spread
