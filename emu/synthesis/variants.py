@@ -14,7 +14,7 @@ from emu.collective.operation import Operation
 from emu.collective.schedule import Schedule
 from emu.collective.transform import concatenate, dual
 from emu.synthesis.adding.adding_hops import adding_hops, adding_switches
-from emu.synthesis.adding.steiner_program import adding_forests
+from emu.synthesis.adding.steiner_program import steiner_forests
 from emu.synthesis.both_ways import divide
 from emu.synthesis.capacities import best_time, capacity_network
 from emu.synthesis.forest import Forest, forest_in, grow_forest
@@ -213,7 +213,7 @@ class VariantFamilies:
         reduces_all = self.op.name == "all_reduce"
         roots = [range(hops.n_ranks)] if reduces_all else [[root] for root in self.roots]
         most = max(1, _MOST_TREES // len(roots) // (1 if len(roots) > 1 else 4))
-        found = adding_forests(hops, roots, _INWARD[self.op.name], min(most, 128), self.tick)
+        found = steiner_forests(hops, roots, _INWARD[self.op.name], min(most, 128), self.tick)
         if found is not None:
             yield from self._in_pieces(IN_SWITCHES, found[1], found[0])
 

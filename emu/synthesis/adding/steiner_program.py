@@ -160,7 +160,7 @@ class _TreeSearch:
         return np.maximum(solved.x[:-1], 0.0), price, float(solved.x[-1]) * unit
 
 
-def adding_forests(
+def steiner_forests(
     hops: HopNetwork, roots: Roots, ways: tuple[bool, ...], most: int, tick: Tick
 ) -> tuple[HopNetwork, tuple[Forest, ...]] | None:
     """Return forests whose trees pass switches that copy and add, one for each half of the trees, and the hops they take.
