@@ -13,6 +13,8 @@ from emu.study.choice.site import Requirement
 from emu.study.measure.bench import busbw_factor
 from emu.study.synthesize import SynthesisRequest, SynthesisResult, synthesize
 from emu.study.timing import CollectiveJob, time_collective
+from emu.synthesis.hops import hop_network
+from emu.synthesis.route_bound import routes_s_per_byte
 from emu.topology.topology import Topology
 
 
@@ -32,6 +34,7 @@ class SynthesisRow:
     of_tree_bound: float  # what the best trees take over the time; above 1 where trees are no limit
     tree_bound_s: float  # what the best trees take, the latency of a message included; for an all_to_all its best bound
     tree_bound: str  # what gives it: cuts, a linear program, or both halves of an all_reduce
+    of_routes_bound: float | None  # as of_tree_bound, over the ways that the router offers alone; None: not worked out
     order: str  # of the sends: matched, translated, lanes, streams and others
     trees: int  # of all roots; for an all_to_all the paths of all parts
     units: int  # parts of a block that take a tree each
@@ -94,7 +97,25 @@ def _bounds(found: SynthesisResult, request: SynthesisRequest) -> dict[str, Any]
         "of_tree_bound": found.of_trees,
         "tree_bound_s": found.trees_s,
         "tree_bound": found.trees_by,
+        "of_routes_bound": _of_routes(found, request),
     }
+
+
+def _of_routes(found: SynthesisResult, request: SynthesisRequest) -> float | None:
+    """Return the least time over the ways that the router offers, over the time.
+
+    The result is None if ranks send over links alone, so that the router has no say, if switches copy and add, or if that bound
+    is too large a search.
+    """
+    topology, op = found.site.topology, found.operation
+    hops = hop_network(topology, found.site.npus)
+    if topology.adds or len(hops.link) == len(hops.src) or not found.time_s:
+        return None
+    s_per_byte = routes_s_per_byte(hops, op.name)
+    if s_per_byte is None:
+        return None
+    block_bytes = int(op.block_counts(request.size // found.item_bytes).min()) * found.item_bytes
+    return max(found.trees_s, block_bytes * s_per_byte + float(hops.head_s.min())) / found.time_s
 
 
 def _best_of_catalogue(found: SynthesisResult, request: SynthesisRequest) -> dict[str, Any]:

@@ -7,6 +7,7 @@ of these trees and paths (Garg and Könemann, SIAM J. Comput. 37, 2007), then th
 (Wentges, Int. Trans. Oper. Res. 4, 1997). An all_reduce is bounded among trees alone. Letters: N ranks, H hops, L links.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -41,16 +42,26 @@ def routes_s_per_byte(hops: HopNetwork, operation: str) -> float | None:
     if hops.grid is not None or not 0 < len(hops.src) <= _MOST:
         return None
     search = _PriceSearch(_Pairs.of(hops), operation)
-    price = np.ones(len(hops.capacity_Bps))
+    for price in _simple_prices(hops):
+        search.tried(price)
+    price = search.best
     for _ in range(_FIRST):
         load = search.tried(price)
-        price = price * np.exp(_RAISE * load / load.max())
+        price = (price + price.max() * _FIRST**-2 * (load > 0)) * np.exp(_RAISE * load / load.max())
     for _ in range(_SOLVED):
         most, price = search.solved()
         if search.least >= _NEAR * most:
             break
         search.tried((search.best + price) / 2)  # half way from the best prices: Wentges 1997
     return search.least
+
+
+def _simple_prices(hops: HopNetwork) -> Iterator[F64]:
+    """Yield equal prices [L] of the first links of hops, of their last links, and of all their links."""
+    for link in (hops.link[hops.start[:-1]], hops.link[hops.start[1:] - 1], hops.link):
+        price = np.zeros(len(hops.capacity_Bps))
+        price[link] = 1
+        yield price
 
 
 @dataclass(eq=False, slots=True)

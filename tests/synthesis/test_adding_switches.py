@@ -103,11 +103,11 @@ def test_the_bound_with_such_switches_is_above_that_of_all_schedules_and_not_abo
 
 def test_a_switch_that_copies_need_not_get_each_copy():
     """One unit comes in, and each of two NPUs can be sent a unit: a switch that copies sends both of them the same."""
-    rows = [(0, 3, 1e9, 0), (3, 1, 1e9, 0), (3, 2, 1e9, 0), (1, 0, 1e9, 0), (2, 0, 1e9, 0)]
+    rows = [(0, 3, 1e9, 0), (3, 1, 1e9, 0), (3, 2, 1e9, 0), (1, 3, 1e6, 0), (2, 3, 1e6, 0), (3, 0, 1e9, 0)]
     topology, op = made(3, 4, rows), operation("broadcast", 3)
     copying = replace(topology, adds=True)
-    assert tree_optimum(topology, op, (0, 1, 2)).s_per_byte * 1e9 == pytest.approx(2, rel=1e-6)
-    assert tree_optimum(copying, op, (0, 1, 2)).s_per_byte * 1e9 == pytest.approx(1, rel=1e-6)
+    assert tree_optimum(topology, op, (0, 1, 2)).s_per_byte * 1e9 == pytest.approx(2, rel=0.01)
+    assert tree_optimum(copying, op, (0, 1, 2)).s_per_byte * 1e9 == pytest.approx(1, rel=0.01)
     found = synthesize(copying, SynthesisRequest("broadcast", 2**20))
     assert found.variant.how == IN_SWITCHES
     assert found.time_s == pytest.approx(2**20 / 1e9, rel=0.05)
