@@ -21,9 +21,8 @@ from emu.synthesis.hops import HopNetwork
 if TYPE_CHECKING:  # it takes long to load
     from scipy.sparse import csr_array
 
-_FIRST = 40  # turns in which prices grow with the loads
-_RAISE = 0.5  # power of e by which the price of the busiest link rises in such a turn
-_SOLVED = 60  # programs of the loads that are known, at most
+_TURNS = ((0.5, 40), (0.1, 120), (0.03, 160))  # powers of e by which the price of the busiest link rises, and turns with each
+_SOLVED = 30  # programs of the loads that are known, at most
 _NEAR = 0.999  # share of the time of the best mix of known loads, by which no prices could give much more
 _MOST = 2**18  # the largest number of hops
 _LEAST = 1e-300  # the price of a pair of ranks at least, as graphs have no edges of length 0
@@ -41,13 +40,11 @@ def routes_s_per_byte(hops: HopNetwork, operation: str) -> float | None:
     """
     if hops.grid is not None or not 0 < len(hops.src) <= _MOST:
         return None
-    search = _PriceSearch(_Pairs.of(hops), operation)
+    search, price = _PriceSearch(_Pairs.of(hops), operation), np.ones(0)
     for price in _simple_prices(hops):
         search.tried(price)
-    price = search.best
-    for _ in range(_FIRST):
-        load = search.tried(price)
-        price = (price + price.max() * _FIRST**-2 * (load > 0)) * np.exp(_RAISE * load / load.max())
+    for power in np.repeat(*zip(*_TURNS, strict=True)):
+        price = price * np.exp(power * (load := search.tried(price)) / load.max())
     for _ in range(_SOLVED):
         most, price = search.solved()
         if search.least >= _NEAR * most:

@@ -10,7 +10,6 @@ from emu.bound.limit import FULL_EFFORT, limit_of
 from emu.bound.trees import tree_optimum
 from emu.collective.operation import operation
 from emu.collective.proof import prove
-from emu.errors import InputError
 from emu.study.measure.move import Payload, dtype_of
 from emu.study.synthesize import SynthesisRequest, synthesize
 from emu.synthesis.adding import steiner_program
@@ -139,9 +138,3 @@ def test_a_search_that_would_be_too_long_and_ranks_out_of_reach_give_no_trees(mo
     assert steiner_forests(hops, [[0], [1]], (False,), 4, never) is None
     monkeypatch.setattr(steiner_program, "_MOST_GROWN", 1)
     assert steiner_forests(hops, [[0]], (False,), 4, never) is None
-
-
-def test_switches_that_add_have_no_place_in_a_file_for_msccl(emu, tmp_path):
-    done = emu("synthesize", "all_reduce", "--topology", SERVER, "--size", "64MiB", "--xml", str(tmp_path / "a.xml"))
-    assert done.code == InputError.exit_code
-    assert "helpers" in done.err.splitlines()[-1]
