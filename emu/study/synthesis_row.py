@@ -104,12 +104,13 @@ def _bounds(found: SynthesisResult, request: SynthesisRequest) -> dict[str, Any]
 def _of_routes(found: SynthesisResult, request: SynthesisRequest) -> float | None:
     """Return the least time over the ways that the router offers, over the time.
 
-    The result is None if ranks send over links alone, so that the router has no say, if switches copy and add, or if that bound
-    is too large a search.
+    The result is None if every link is a way from rank to rank, so that the router has no say, if switches copy and add, or if
+    the bound is too large a search. Where it is below that of trees over all links, that one is taken.
     """
     topology, op = found.site.topology, found.operation
     hops = hop_network(topology, found.site.npus)
-    if topology.adds or len(hops.link) == len(hops.src) or not found.time_s:
+    is_free = len(hops.link) == len(hops.src) == len(topology.links)
+    if topology.adds or is_free or not found.time_s:
         return None
     s_per_byte = routes_s_per_byte(hops, op.name)
     if s_per_byte is None:

@@ -4,7 +4,8 @@ At any prices, all links together take in at most price times capacity a second.
 cheapest tree that joins the ranks, with the cheaper direction of each pair; one that goes from a rank to another pays at least
 the cheapest path. So every list of prices gives a bound, and the best of some is taken: first prices that grow with the loads
 of these trees and paths (Garg and Könemann, SIAM J. Comput. 37, 2007), then those by which no mix of these loads is better
-(Wentges, Int. Trans. Oper. Res. 4, 1997). An all_reduce is bounded among trees alone. Letters: N ranks, H hops, L links.
+(Wentges, Int. Trans. Oper. Res. 4, 1997). It is weak where the two directions of links are unlike. An all_reduce is bounded
+among trees alone. Letters: N ranks, H hops, L links.
 """
 
 from collections.abc import Iterator

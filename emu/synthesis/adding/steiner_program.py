@@ -123,7 +123,7 @@ class _TreeSearch:
             if grown is None:
                 return None
             best, most = (price, grown[1]) if grown[1] > most else (best, most)
-            load = sum(self.pool.second[tree] for tree in grown[0])
+            load = np.sum([self.pool.second[tree] for tree in grown[0]], axis=0)
             price = price * np.exp(_RAISE * load / load.max())
         return self._best_shares(best, most)
 
