@@ -23,7 +23,8 @@ if TYPE_CHECKING:  # it takes long to load
     from scipy.sparse import csr_array
 
 _TURNS = ((0.5, 40), (0.1, 120), (0.03, 160))  # powers of e by which the price of the busiest link rises, and turns with each
-_SOLVED = 30  # programs of the loads that are known, at most
+_SOLVED = 30  # programs of loads, at most
+_KNOWN = 64  # the largest number of loads of a program, which are the last ones
 _NEAR = 0.999  # share of the time of the best mix of known loads, by which no prices could give much more
 _MOST = 2**18  # the largest number of hops
 _LEAST = 1e-300  # the price of a pair of ranks at least, as graphs have no edges of length 0
@@ -82,12 +83,12 @@ class _PriceSearch:
         return load
 
     def solved(self) -> tuple[float, F64]:
-        """Return the time of the busiest link by the best mix of the known loads, and the prices [L] by which it is."""
+        """Return the time of the busiest link by the best mix of the last loads, and the prices [L] by which it is."""
         from scipy.sparse import csr_array
 
         from emu.bound.linear_programs import solve
 
-        load = np.stack(self.loads, axis=1)
+        load = np.stack(self.loads[-_KNOWN:], axis=1)
         unit, used = load.max(), np.flatnonzero(load.any(axis=1))
         rows = np.concatenate((load[used] / unit, -np.ones((len(used), 1))), axis=1)
         whole = csr_array(np.append(np.ones(load.shape[1]), 0.0)[None])

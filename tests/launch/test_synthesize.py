@@ -43,15 +43,6 @@ def test_a_row_tells_the_time_beside_bounds_and_the_best_of_the_catalogue(emu):
     assert "Every schedule is proved." in text
 
 
-def test_switches_that_add_are_told_and_have_no_place_in_a_file_for_msccl(emu):
-    words = "synthesize", "all_reduce", "--topology", "dgx-h100:adds=yes", "--size", "64MiB"
-    told = emu(*words).out
-    assert "in switches: trees that pass switches which copy and add" in told
-    done = emu(*words, "--xml", "a.xml")
-    assert (done.code, done.out) == (2, "")
-    assert "helpers" in done.err.splitlines()[-1]
-
-
 @pytest.mark.parametrize("operation", ["all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce", "all_to_all"])
 def test_the_function_returns_the_proved_schedule(operation):
     answer = library.synthesize(operation, topology=f"switch:n=5,{LINK}", size="1MiB", root=0)

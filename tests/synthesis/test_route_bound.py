@@ -57,7 +57,7 @@ def test_it_is_no_lower_than_what_each_rank_takes_in(line):
 def test_a_row_tells_it_where_a_router_has_a_say_and_it_is_no_lower_than_that_of_trees(monkeypatch):
     row, found = synthesis_row(build_topology(RACK), SynthesisRequest("all_gather", LARGE))
     assert row.of_tree_bound < 0.85
-    assert 0.97 < row.of_routes_bound <= 1
+    assert 0.97 < row.of_routes_bound <= 1 + 1e-9
     least_s = tree_optimum(found.site.topology, found.operation, found.site.npus).least_s(LARGE // 16)
     assert row.of_tree_bound == pytest.approx(least_s / row.time_s)
     torus = build_topology("torus:dims=4x4,bandwidth=50GB/s,latency=500ns")

@@ -1,4 +1,4 @@
-"""What other axes leave of the links to an axis of a step, and the schedules that are made for it."""
+"""Links as the other axes of a step leave them to one axis, and the schedules that are made for these."""
 
 from dataclasses import replace
 

@@ -21,7 +21,7 @@ _MOST = 0.75  # share that others take of a link, at most: schedules that avoid 
 
 @dataclass(frozen=True, eq=False)
 class LinksLeft:
-    """What the other axes of a step leave of the links, by axis."""
+    """The links of a step as the other axes leave them to one axis."""
 
     step: StepOnFabric
 

@@ -28,8 +28,8 @@ from emu.memo import kept_by
 from emu.study.isolated_request import HEAVY, LIGHT, ROUNDS, WITHIN, IsolatedRequest, RequestPart
 from emu.study.training.composed.bodies import Bodies, Sharing, bodies_of, busy_s
 from emu.study.training.composed.composed_graph import ComposedGraph, StepFrame, composed_and_run
+from emu.study.training.composed.distinct_times import time_requests
 from emu.study.training.composed.request_parts import RequestMessages, parts_by_algorithm
-from emu.study.training.composed.request_times import time_requests
 from emu.study.training.composed.requests_by_place import PlaceRequests
 from emu.study.training.composed.stretch_choice import MOST_TASKS, NEGLIGIBLE, StretchChoice
 from emu.study.training.step.step import TimedTrace, time_trace

@@ -25,8 +25,8 @@ from emu.study.choice.chooser import ChooserOnNpus, is_automatic
 from emu.study.choice.fastest import Entrant, bounds
 from emu.study.choice.site import Requirement, Site, canonical_group
 from emu.study.isolated_request import IsolatedRequest
+from emu.study.training.composed.distinct_times import time_requests
 from emu.study.training.composed.request_parts import parts_by_algorithm
-from emu.study.training.composed.request_times import time_requests
 from emu.study.training.composed.requests_by_place import DistinctRequest, PlaceRequests
 from emu.topology.topology import Topology
 from emu.trace.matching.role_requests import MESSAGE
