@@ -1,8 +1,10 @@
 """All groups of an axis of a plan at once: by the catalogue, by schedules made for each group alone, and for all groups.
 
-    python -m benchmarks.axis_synthesis
+    python -m benchmarks.axis_synthesis [steps]
 
-Each rank has 4 MiB (of an all_gather and a reduce_scatter, a group has them together).
+Each rank has 4 MiB (of an all_gather and a reduce_scatter, a group has them together). `steps` compares steps of `llama-tiny`
+with shards of its weights, so that dp communicates beside tp: by schedules for the groups of each axis, and by those that are
+made for what the other axes leave of the links.
 """
 
 import sys
@@ -15,8 +17,12 @@ from emu.study.choice.chooser import AxisGroups
 from emu.study.choice.fastest import fastest
 from emu.study.choice.site import Requirement, Site, canonical_group
 from emu.study.choice.synthesis_choice import made_algorithm
+from emu.study.training.composed.links_left import LinksLeft
+from emu.study.training.estimate import EstimateRequest, prepare
+from emu.study.training.step_choice.beside import time_made
 from emu.topology.catalogue import build_topology
 from emu.topology.placement import npu_order
+from emu.trace.device.device import Device
 from emu.units import format_time, seconds
 
 ELEMENTS = 2**20
@@ -48,8 +54,34 @@ def line(name: str, plan: str, groups: AxisGroups, operation: str) -> str:
     return f"| `{name}` | `{plan}` | {operation} | {shared} | {times} | {1 - after / before:.0%} |"
 
 
+DEVICE = Device("a-device", {"bfloat16": 1e15, "float32": 1e15}, hbm_Bps=1e13)
+STEPS = tuple((name, f"{plan},sharding=fsdp,microbatch=1") for name, plan in CASES if "pp" not in plan)
+
+
+def step_line(name: str, text: str) -> str:
+    """Return a row of the table of steps."""
+    plan = parse_plan(text, global_batch=16, seq=32)
+    request = EstimateRequest("llama-tiny", plan, algorithms=("synthesized",))
+    step = prepare(request, build_topology(name), DEVICE).on_fabric(DEVICE)
+    taken = " | ".join(f"{LinksLeft(step).taken(axis).max():.0%}" for axis in ("tp", "dp"))
+    before, after = (each.report.step_time_s for each in (step.timed(), time_made(step)))
+    return f"| `{name}` | `{text}` | {taken} | {format_time(before)} | {format_time(after)} | {1 - after / before:.1%} |"
+
+
+def print_steps() -> None:
+    """Print the table of steps."""
+    head = "| topology | plan | others take of a link of tp | of dp | made for the axis | made for what is left | shorter |"
+    sys.stdout.write(f"{head}\n|---|---|---|---|---|---|---|\n")
+    for name, plan in STEPS:
+        sys.stdout.write(f"{step_line(name, plan)}\n")
+        sys.stdout.flush()
+
+
 def main() -> None:
-    """Print the table."""
+    """Print the table that is asked for."""
+    if sys.argv[1:] == ["steps"]:
+        print_steps()
+        return
     head = "| topology | plan | operation of dp | links shared | catalogue | made alone | made together | shorter |"
     sys.stdout.write(f"{head}\n|---|---|---|---|---|---|---|---|\n")
     for name, plan in CASES:

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from emu.collective.algorithm import AUTO
+from emu.collective.chooser_names import AUTO
 from emu.model.generate.generate import generate
 from emu.model.model import MODELS
 from emu.model.plan.plan_text import parse_plan

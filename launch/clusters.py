@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from emu.cluster.pace.timeliness import Pace
-from emu.collective.algorithm import AUTO_SYNTHESIZED, SYNTHESIZED, Choice
+from emu.collective.algorithm import Choice
+from emu.collective.chooser_names import SYNTHESIZED, chooser_needs
 from emu.errors import InputError, must_be
 from emu.registry import unknown
 from emu.study.job_pool import THIS_PROCESS, JobPool
@@ -60,7 +61,7 @@ class ClusterOptions:
         Raises:
             InputError: A schedule is to be synthesised for ranks in processes of a Ray.
         """
-        made = {word.rpartition("=")[2] for word in words} & {SYNTHESIZED, AUTO_SYNTHESIZED}
+        made = {by for by in (word.rpartition("=")[2] for word in words) if chooser_needs(by).makes}
         if self.cluster == "ray" and made:
             raise unshared_error(max(made))
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from statistics import median
 
-from emu.collective.algorithm import AUTO
+from emu.collective.chooser_names import AUTO
 from emu.model.generate.generate import meta_of
 from emu.model.model import MODELS
 from emu.model.plan.plan_text import parse_plan

@@ -191,14 +191,21 @@ def _number_hashes(hashes: I64) -> I64:
     return column(np.unique(hashes, return_inverse=True)[1], np.int64)
 
 
-def all_reduce_by_trees(net: Network, net_kinds: NetworkKinds) -> float:
+def all_reduce_by_trees(net: Network, net_kinds: NetworkKinds, sinks: I64 | None = None) -> float:
     """Return the time of an all_reduce by the best trees, if each rank's buffer is one block.
 
-    Trees to each rank add up the buffers, and trees from each rank spread the sum; the block is divided over all these trees.
+    Trees to each root add up the buffers, and trees from each root spread the sum; the block is divided over all these trees.
     The time is in blocks per unit of capacity; `Network.seconds` turns it into seconds for each byte of the buffer.
+
+    Args:
+        net: The network; its ranks are all nodes that copy and add, switches as well. Each may be a root.
+        net_kinds: The kinds of these.
+        sinks: The first rank of each kind, as trees need not reach switches; None: all of these are ranks.
     """
+    sinks = net_kinds.ranks if sinks is None else sinks
     hops, hop_kind = _hops(net, net_kinds)
-    equal, (at_most, most) = _conservation_rows(net, net_kinds, hops, hop_kind), _at_most(net, net_kinds, hop_kind)
+    equal = _conservation_rows(net, net_kinds, (hops, hop_kind), sinks)
+    at_most, most = _at_most(net, net_kinds, hop_kind, len(sinks))
     cost = np.zeros(equal.shape[1])
     cost[: len(net_kinds.ranks)] = -net_kinds.ranks_alike.astype(np.float64)
     found = solve(cost, (at_most, most), (equal, np.zeros(equal.shape[0]))).x
@@ -214,13 +221,15 @@ def _hops(net: Network, net_kinds: NetworkKinds) -> tuple[Network, I64]:
     return replace(net, src=src, dst=dst), net_kinds.pair_kind(src, dst)
 
 
-def _conservation_rows(net: Network, net_kinds: NetworkKinds, hops: Network, hop_kind: I64) -> csr_array:
+def _conservation_rows(net: Network, net_kinds: NetworkKinds, on: tuple[Network, I64], sinks: I64) -> csr_array:
     """Return the conservation rows of the program: flow that enters a node also leaves it, except at its ends.
 
     They cover the trees to and from each rank, and the routes of the hops. Their variables are y, the out-trees, the in-trees,
-    the flows of both, and the routes.
+    the flows of both, and the routes. See `all_reduce_by_trees`; `on` has the hops and their kinds.
     """
-    kept, routed = ([conservation(each, int(node)) for node in net_kinds.ranks] for each in (hops, net))
+    hops, hop_kind = on
+    sides = (hops, sinks), (net, net_kinds.ranks)
+    kept, routed = ([conservation(each, int(node)) for node in nodes] for each, nodes in sides)
     balance, routes = (block_diag([rows for rows, _ in each], format="csr") for each in (kept, routed))
     rooted = csr_array(np.concatenate([_root_marks(net, net_kinds, nodes) for _, nodes in kept]))
     begins = zip(net_kinds.ranks, routed, strict=True)
@@ -249,10 +258,10 @@ def _hop_kinds(hops: Network, hop_kind: I64, source: int, nodes: I64) -> F64:
     return found
 
 
-def _at_most(net: Network, net_kinds: NetworkKinds, hop_kind: I64) -> tuple[csr_array, F64]:
+def _at_most(net: Network, net_kinds: NetworkKinds, hop_kind: I64, n_sinks: int) -> tuple[csr_array, F64]:
     """Return the capacity rows of the program and their limits: for the trees on each hop, and for the hops on each link."""
-    n_flows, n_kinds = len(net_kinds.ranks) * len(hop_kind), int(hop_kind.max()) + 1
-    of_kind = csr_array((np.ones(n_flows), (np.arange(n_flows), np.tile(hop_kind, len(net_kinds.ranks)))), (n_flows, n_kinds))
+    n_flows, n_kinds = n_sinks * len(hop_kind), int(hop_kind.max()) + 1
+    of_kind = csr_array((np.ones(n_flows), (np.arange(n_flows), np.tile(hop_kind, n_sinks))), (n_flows, n_kinds))
     load, capacity = loads(net, net_kinds)
     one, no_rate = eye_array(n_flows, format="csr"), csr_array((n_flows, len(net_kinds.ranks)))
     rows = [

@@ -115,6 +115,24 @@ class NetworkKinds:
         """The number of ranks of each kind, [R]."""
         return np.bincount(self.rank_kind[self.rank_kind >= 0])
 
+    def joined(self, joins: Bool) -> "NetworkKinds":
+        """Return the kinds of some nodes in place of those of ranks: of all ranks, and of switches that copy and add.
+
+        A rank and a switch are of different kinds. Without maps that keep these nodes, each node and each arc is a kind.
+
+        Args:
+            joins: [V] whether each node is one of them.
+        """
+        has_rank, keeps = self.rank_kind >= 0, all((joins[image] == joins).all() for image in self.maps)
+        if keeps and np.array_equal(joins, has_rank):
+            return self
+        maps = self.maps if keeps else ()
+        of_node = _kinds(np.arange(len(joins)), list(maps))
+        first, kind = np.unique(of_node[joins], return_index=True)
+        ranks = column(np.flatnonzero(joins)[kind], np.int64)
+        node_kind = column(np.where(joins, np.searchsorted(first, of_node), -1), np.int64)
+        return NetworkKinds(maps, ranks, node_kind, self.arc_kind if keeps else np.arange(len(self.arc_kind)))
+
     def pair_kind(self, src: I64, dst: I64) -> I64:
         """Return [P] the kind of each pair of nodes; pairs that symmetry maps onto one another are of one kind.
 

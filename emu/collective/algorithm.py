@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from cachetools import LRUCache, cached
 
+from emu.collective.chooser_names import AUTO, OWN_CHOOSERS, SYNTHESIZED
 from emu.collective.claim import Claim
 from emu.collective.operation import OPERATIONS, ROOTED, SLOTS_ARE_RANKS, check_root
 from emu.collective.schedule import Schedule
@@ -322,10 +323,6 @@ class AlgorithmOnDims(NamedTuple):
 
 
 Chooser = Callable[[Request], AlgorithmOnDims | None]
-AUTO = "auto"  # stands for the algorithm that the chooser picks
-SYNTHESIZED = "synthesized"  # stands for the schedule that a synthesis makes, in place of an algorithm's name
-AUTO_SYNTHESIZED = f"{AUTO}+{SYNTHESIZED}"  # stands for the faster one of both
-OWN_CHOOSERS = AUTO, SYNTHESIZED, AUTO_SYNTHESIZED
 
 
 @dataclass(frozen=True, slots=True)

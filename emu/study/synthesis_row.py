@@ -13,6 +13,8 @@ from emu.study.choice.site import Requirement
 from emu.study.measure.bench import busbw_factor
 from emu.study.synthesize import SynthesisRequest, SynthesisResult, synthesize
 from emu.study.timing import CollectiveJob, time_collective
+from emu.synthesis.hops import hop_network
+from emu.synthesis.route_bound import routes_s_per_byte
 from emu.topology.topology import Topology
 
 
@@ -32,6 +34,7 @@ class SynthesisRow:
     of_tree_bound: float  # what the best trees take over the time; above 1 where trees are no limit
     tree_bound_s: float  # what the best trees take, the latency of a message included; for an all_to_all its best bound
     tree_bound: str  # what gives it: cuts, a linear program, or both halves of an all_reduce
+    of_routes_bound: float | None  # as of_tree_bound, over the ways that the router offers alone; None: not worked out
     order: str  # of the sends: matched, translated, lanes, streams and others
     trees: int  # of all roots; for an all_to_all the paths of all parts
     units: int  # parts of a block that take a tree each
@@ -85,7 +88,8 @@ def _row(found: SynthesisResult, request: SynthesisRequest, wall_s: float) -> Sy
 def _bounds(found: SynthesisResult, request: SynthesisRequest) -> dict[str, Any]:
     """Return the fields of a row that compare its time with bounds."""
     op, item = found.operation, found.item_bytes
-    limit = limit_of(found.site.topology, op, found.site.npus, helpers=False)
+    topology = found.site.topology
+    limit = limit_of(topology, op, found.site.npus, helpers=topology.adds)  # as of other rows, see `emu bench`
     bound_s, bound = limit.least_s(int(op.block_counts(request.size // item).min()) * item)
     return {
         "of_bound": bound_s / found.time_s if bound and found.time_s else None,
@@ -93,7 +97,26 @@ def _bounds(found: SynthesisResult, request: SynthesisRequest) -> dict[str, Any]
         "of_tree_bound": found.of_trees,
         "tree_bound_s": found.trees_s,
         "tree_bound": found.trees_by,
+        "of_routes_bound": _of_routes(found, request),
     }
+
+
+def _of_routes(found: SynthesisResult, request: SynthesisRequest) -> float | None:
+    """Return the least time over the ways that the router offers, over the time.
+
+    The result is None if every link is a way from rank to rank, so that the router has no say, if switches copy and add, or if
+    the bound is too large a search. Where it is below that of trees over all links, that one is taken.
+    """
+    topology, op = found.site.topology, found.operation
+    hops = hop_network(topology, found.site.npus)
+    is_free = len(hops.link) == len(hops.src) == len(topology.links)
+    if topology.adds or is_free or not found.time_s:
+        return None
+    s_per_byte = routes_s_per_byte(hops, op.name)
+    if s_per_byte is None:
+        return None
+    block_bytes = int(op.block_counts(request.size // found.item_bytes).min()) * found.item_bytes
+    return max(found.trees_s, block_bytes * s_per_byte + float(hops.head_s.min())) / found.time_s
 
 
 def _best_of_catalogue(found: SynthesisResult, request: SynthesisRequest) -> dict[str, Any]:

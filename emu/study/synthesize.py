@@ -15,7 +15,7 @@ from emu.arrays import digest
 from emu.bound.cuts import ALL_PAIRS
 from emu.bound.limit import FULL_EFFORT, limit_of
 from emu.bound.trees import tree_optimum
-from emu.collective.algorithm import SYNTHESIZED
+from emu.collective.chooser_names import SYNTHESIZED
 from emu.collective.operation import Operation, operation
 from emu.collective.proof import prove
 from emu.collective.schedule import MAX_ROWS, Schedule

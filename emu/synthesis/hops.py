@@ -40,6 +40,7 @@ class HopNetwork:
     n_nodes: int  # of the topology
     router: Router  # of the topology
     grid: GridLinks | None = None  # whose translations make the hops of the other ranks of those of rank 0; None: all are here
+    helpers: int = 0  # switches that add, which are the last of the ranks here
 
     @property
     def n_ranks(self) -> int:
@@ -112,12 +113,23 @@ def hop_network(topology: Topology, npus: tuple[int, ...]) -> HopNetwork:
     """
     place = np.array(npus, np.int64)
     grid = _grid_of_many(topology, place)
-    src, dst = _pairs(topology, place) if grid is None else _pairs_along_axes(grid, len(npus))
-    hops = replace(_ways(topology, place, src, dst), grid=grid)
+    if grid is None:
+        hops = hops_among(topology, place)
+    else:
+        hops = replace(_ways(topology, place, *_pairs_along_axes(grid, len(npus))), grid=grid)
     if grid is None or not grid.reaches_all(hops.dst):
         _check_joined(topology, hops)
     _check_rates(topology, hops)
-    return _on_lanes(hops)
+    return hops if grid is None else _on_lanes(hops)
+
+
+def hops_among(topology: Topology, nodes: I64) -> HopNetwork:
+    """Return the hops between some nodes, whether or not they join all of them; a node has the number of its place.
+
+    Raises:
+        InputError: There are too many nodes.
+    """
+    return _on_lanes(_ways(topology, nodes, *_pairs(topology, nodes)))
 
 
 def _ends(topology: Topology) -> tuple[I64, I64]:

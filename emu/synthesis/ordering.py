@@ -242,5 +242,5 @@ def _schedule(parts: Sequence[_Rows], hops: HopNetwork, pieces: int) -> Schedule
         Sends(hops.src[hop[now]], hops.dst[hop[now]], slot[now], reduce[now], channel[now])
         for now in np.split(order, np.flatnonzero(np.diff(level[order])) + 1)
     )
-    forest = parts[0].forest
-    return Schedule.build(forest.n_ranks, len(forest.root) * pieces, rounds)
+    n_slots = len(parts[0].forest.root) * pieces
+    return Schedule.build(hops.n_ranks - hops.helpers, n_slots, rounds, helpers=hops.helpers)

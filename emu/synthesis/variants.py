@@ -13,6 +13,8 @@ import numpy as np
 from emu.collective.operation import Operation
 from emu.collective.schedule import Schedule
 from emu.collective.transform import concatenate, dual
+from emu.synthesis.adding.adding_hops import adding_hops, adding_switches
+from emu.synthesis.adding.steiner_program import steiner_forests
 from emu.synthesis.both_ways import divide
 from emu.synthesis.capacities import best_time, capacity_network
 from emu.synthesis.forest import Forest, forest_in, grow_forest
@@ -42,7 +44,7 @@ _FEW_HOPS = 2**10  # hops of trees that are ordered in no time
 _FEW = 2**15  # ranks times hops, of which a matching takes no time
 
 MATCHED, LANES, STREAMS, HOP_STREAMS, BOTH_WAYS = "matched", "lanes", "streams", "streams by hops", "both ways"
-GRID, GRID_AXES = "translated", "translated along axes"
+GRID, GRID_AXES, IN_SWITCHES = "translated", "translated along axes", "in switches"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,8 @@ class VariantFamilies:
 
     def _tried(self) -> Iterator[str]:
         """Yield the kinds of order that are tried."""
+        if self.op.n_ranks > 1 and len(adding_switches(self.topology)):
+            yield IN_SWITCHES
         if self.op.n_ranks > 1 and self.op.name not in _ROOTED:
             yield from (GRID, GRID_AXES)
         if self.hops.grid is not None:  # the hops of the other ranks are not there
@@ -109,7 +113,7 @@ class VariantFamilies:
             return iter([(Variant(MATCHED, 0, 1, 1, 0), self._nothing)])
         if how in (GRID, GRID_AXES):
             return self._on_grid(how)
-        made = {MATCHED: self._matched, BOTH_WAYS: self._both_ways}
+        made = {MATCHED: self._matched, BOTH_WAYS: self._both_ways, IN_SWITCHES: self._in_switches}
         if how in made:
             return made[how]()
         return self._ordered(how, 1 if how == LANES or self.is_small else 8)
@@ -199,13 +203,30 @@ class VariantFamilies:
             forest_in(self.hops, net.back(), turned, self.tick, inward=True),
             forest_in(self.hops, net, (divided.outward, divided.given), self.tick, inward=False),
         )
-        trees, pieces = int(divided.given.sum()), 1 if self.is_small else 8
-        while 2 * trees * (self.op.n_ranks - 1) * pieces <= _MOST_ROWS:
+        yield from self._in_pieces(BOTH_WAYS, forests, self.hops)
+
+    def _in_switches(self) -> Family:
+        """Yield schedules whose trees pass switches that copy and add, in more and more pieces."""
+        hops = adding_hops(self.topology, tuple(self.hops.npus.tolist()))
+        if hops is None:
+            return
+        reduces_all = self.op.name == "all_reduce"
+        roots = [range(hops.n_ranks)] if reduces_all else [[root] for root in self.roots]
+        most = max(1, _MOST_TREES // len(roots) // (1 if len(roots) > 1 else 4))
+        found = steiner_forests(hops, roots, _INWARD[self.op.name], min(most, 128), self.tick)
+        if found is not None:
+            yield from self._in_pieces(IN_SWITCHES, found[1], found[0])
+
+    def _in_pieces(self, how: str, forests: tuple[Forest, ...], hops: HopNetwork) -> Family:
+        """Yield the streams of forests with the same roots, in more and more pieces."""
+        trees, pieces = len(forests[0].root), 1 if self.is_small else 8
+        blocks = 1 if self.op.name == "all_reduce" else len(self.roots)
+        while len(forests) * trees * (self.op.n_ranks - 1) * pieces <= _MOST_ROWS:
 
             def build(pieces: int = pieces) -> Schedule:
-                return streams(forests, self.hops, pieces)
+                return streams(forests, hops, pieces)
 
-            yield Variant(BOTH_WAYS, trees, trees, pieces, max(each.depth for each in forests)), build
+            yield Variant(how, trees, trees // blocks, pieces, max(each.depth for each in forests)), build
             pieces *= 2
 
 

@@ -14,7 +14,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 
-from emu.collective.algorithm import AUTO
+from emu.collective.chooser_names import AUTO
 from emu.collective.shape import Grid, parse_grid
 from emu.errors import InputError, must_be
 from emu.model import model as models

@@ -7,7 +7,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from emu.collective.algorithm import AUTO
+from emu.collective.chooser_names import AUTO
 from emu.study.faults.source import Faults
 from emu.study.faults.waste import machine_of
 from emu.study.job_pool import LocalPool

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emu.bound.limit import FULL_EFFORT, QUICK_EFFORT, Effort
-from emu.collective.algorithm import AUTO
+from emu.collective.chooser_names import AUTO
 from emu.collective.shape import Grid
 from emu.errors import InputError, must_be
 from emu.fabric.packet_fabric import engine_choice

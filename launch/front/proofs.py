@@ -7,8 +7,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emu.collective.algorithm import ALGORITHMS, AUTO_SYNTHESIZED, SYNTHESIZED, Algorithm
+from emu.collective.algorithm import ALGORITHMS, Algorithm
 from emu.collective.algorithm import algorithm as find_algorithm
+from emu.collective.chooser_names import chooser_needs
 from emu.collective.operation import OPERATIONS
 from emu.collective.shape import Grid, Shape, show_shape
 from emu.errors import InputError, RunError, must_be
@@ -228,7 +229,7 @@ def _algorithms(operation: str | None, name: str | None, among: Sequence[Algorit
             )
     elif operation not in OPERATIONS:
         raise unknown("operation", operation, OPERATIONS)
-    elif name in (SYNTHESIZED, AUTO_SYNTHESIZED):
+    elif name is not None and chooser_needs(name).makes:
         mend = f"`emu synthesize {operation} --topology T` makes a schedule for a topology and proves it"
         raise must_be("verify", "--algorithm", "an algorithm of the catalogue", name, mend)
     elif name:

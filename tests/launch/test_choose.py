@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from emu.collective.algorithm import ALGORITHMS, AUTO
+from emu.collective.algorithm import ALGORITHMS
+from emu.collective.chooser_names import AUTO
 from emu.collective.schedule import RowsError
 from emu.errors import InputError
 from emu.study.choice.fastest import fastest

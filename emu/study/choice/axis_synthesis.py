@@ -14,13 +14,13 @@ from functools import lru_cache
 import numpy as np
 
 from emu.arrays import F64, I64, column, digest
-from emu.collective.algorithm import AUTO_SYNTHESIZED, AlgorithmOnDims, Request
+from emu.collective.algorithm import AlgorithmOnDims, Request
+from emu.collective.chooser_names import AUTO_SYNTHESIZED
 from emu.errors import InputError
 from emu.study.choice.fastest import fastest
 from emu.study.choice.site import Requirement, Site, canonical_group
 from emu.study.choice.synthesis_choice import made_algorithm
-from emu.study.training.composed.isolated_request import time_isolated
-from emu.study.training.composed.request_parts import RequestPart
+from emu.study.isolated_request import RequestPart, time_isolated
 from emu.synthesis.hops import HopNetwork, hop_network
 from emu.topology.topology import Topology
 from emu.trace.matching.call_batch import BatchKey
@@ -63,6 +63,27 @@ def _tried(topology: Topology, groups: tuple[Group, ...], wanted: Requirement, b
                 yield from _made({group: Site.of(shared, first[group]) for group in groups}, wanted)
 
 
+def algorithms_beside(topology: Topology, left: Topology, groups: tuple[Group, ...], wanted: Requirement) -> Served:
+    """Return the algorithms that are synthesised for all groups of an axis on what other axes leave of the links.
+
+    The result is empty if others take nothing of the links that hops of the groups cross, or if no schedule is made.
+
+    Args:
+        topology: The topology.
+        left: The topology with the rate that others leave of each link.
+        groups: The NPUs of all groups of the axis.
+        wanted: What each group needs at the same time.
+
+    Raises:
+        InputError: As `made_algorithm`.
+    """
+    narrow = left.links.bandwidth_Bps < topology.links.bandwidth_Bps
+    if not any(narrow[hop_network(topology, group).link].any() for group in groups):
+        return {}
+    shared, first = shared_topology(left, groups)
+    return next(_made({group: Site.of(shared, first[group]) for group in groups}, wanted), {})
+
+
 def _made(sites: Mapping[Group, Site], wanted: Requirement) -> Iterator[Served]:
     """Yield the algorithms that are synthesised for groups at sites, if the operation needs any; errors as `made_algorithm`."""
     made = {group: made_algorithm(site, wanted) for group, site in sites.items()}
@@ -95,7 +116,7 @@ def _part(algorithm: AlgorithmOnDims, groups: list[Group], wanted: Requirement) 
 def shared_topology(topology: Topology, groups: tuple[Group, ...]) -> tuple[Topology, Mapping[Group, Group]]:
     """Return a topology on whose links a group has its share of what all groups of an axis use, and like groups.
 
-    A link that hops of k groups cross has 1 / k of its rate. If no two groups share a link, the topology itself is returned.
+    A link that hops of k groups cross has 1 / k of its rate. If no two groups share a link, it is the topology itself.
 
     Returns:
         The topology, and for each group the first group that has hops like its own there.
@@ -107,11 +128,11 @@ def shared_topology(topology: Topology, groups: tuple[Group, ...]) -> tuple[Topo
     users: I64 = np.zeros(len(topology.links), np.int64)
     for each in hops.values():
         users[np.unique(each.link)] += 1
-    if users.max(initial=0) < 2:
-        return topology, {group: group for group in groups}
     rate = column(topology.links.bandwidth_Bps / np.maximum(users, 1), np.float64)
     first: dict[str, Group] = {}
     like = {group: first.setdefault(_kind(each, rate), group) for group, each in hops.items()}
+    if users.max(initial=0) < 2:
+        return topology, like
     return replace(topology, links=replace(topology.links, bandwidth_Bps=rate), symmetry=None), like
 
 

@@ -12,18 +12,8 @@ from typing import TypeVar
 import numpy as np
 
 from emu.arrays import I64
-from emu.collective.algorithm import (
-    AUTO,
-    AUTO_SYNTHESIZED,
-    OWN_CHOOSERS,
-    SYNTHESIZED,
-    AlgorithmOnDims,
-    Choice,
-    Chooser,
-    Request,
-    algorithm,
-    operation_of,
-)
+from emu.collective.algorithm import AlgorithmOnDims, Choice, Chooser, Request, algorithm, operation_of
+from emu.collective.chooser_names import AUTO, AUTO_SYNTHESIZED, OWN_CHOOSERS, SYNTHESIZED
 from emu.collective.libraries import LIBRARIES, GroupNetwork, LibraryChoice
 from emu.collective.operation import OPERATIONS
 from emu.errors import InputError
@@ -97,6 +87,20 @@ class ChooserOnNpus:
         npus = npu_order(self.topology) if self.npus is None else self.npus
         return tuple(sorted(map(tuple, npus[ranks].tolist())))
 
+    def made_on(self, left: Topology, request: Request) -> AlgorithmOnDims | None:
+        """Return the algorithm that is synthesised for a request on what others leave of the links; None if none is.
+
+        Args:
+            left: The topology with the rate that others leave of each link.
+            request: The request.
+
+        Raises:
+            InputError: As `algorithms_beside`.
+        """
+        placed, together = self._on_npus(request), self._groups_together(request)
+        groups = together or (placed.ranks,)
+        return _served_beside(self.topology, left, groups, placed._replace(ranks=()), edition()).get(placed.ranks)
+
     def is_called(self, name: str) -> bool:
         """Return whether a name is that of this chooser, or of one of the two of which it takes the faster one."""
         return name in (self.name, *self.name.split("+"))
@@ -167,6 +171,17 @@ def _served_together(
     return algorithms_together(topology, groups, wanted, name)
 
 
+@lru_cache(maxsize=2**12)
+def _served_beside(
+    topology: Topology, left: Topology, groups: tuple[tuple[int, ...], ...], request: Request, edition: int
+) -> Mapping[tuple[int, ...], AlgorithmOnDims]:
+    """Return the algorithms for a request on what others leave of the links, by the NPUs of each group of its axis."""
+    from emu.study.choice.axis_synthesis import algorithms_beside  # here, as other choices start without it
+
+    item = item_bytes_of(request.dtype)
+    return algorithms_beside(topology, left, groups, Requirement(request.operation, request.root, request.elements, item))
+
+
 _Find = Callable[[Topology, Request, int], AlgorithmOnDims | None]
 _FINDERS: Mapping[str, _Find] = {
     AUTO: _fastest_algorithm,
@@ -219,6 +234,30 @@ def made_where_faster(chooser: Chooser | None) -> Chooser | None:
             return None
         with suppress(InputError):
             return replace(by, name=SYNTHESIZED)(request)
+        return None
+
+    return choose
+
+
+def made_beside(chooser: Chooser | None, left: Callable[[str], Topology | None]) -> Chooser | None:
+    """Return a chooser that takes the schedule synthesised on the links that other axes leave, where a schedule may be made.
+
+    It chooses nothing for other requests, where others take nothing, and where no schedule can be made. The result is None if
+    no schedule may be made for any request.
+
+    Args:
+        chooser: Another chooser, which says for which requests schedules may be made.
+        left: Gives the topology with the rate that others leave of each link to an axis; None: they take nothing.
+    """
+    if not is_automatic(chooser, name=SYNTHESIZED):
+        return None
+
+    def choose(request: Request) -> AlgorithmOnDims | None:
+        by = _responsible(chooser, request)
+        if by is None or not by.is_called(SYNTHESIZED) or (links := left(request.axis)) is None:
+            return None
+        with suppress(InputError):
+            return by.made_on(links, request)
         return None
 
     return choose

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I32, I64, column
-from emu.collective.algorithm import ALGORITHMS, OWN_CHOOSERS, Algorithm, AlgorithmOnDims, compact_schedule
+from emu.collective.algorithm import ALGORITHMS, Algorithm, AlgorithmOnDims, compact_schedule
+from emu.collective.chooser_names import OWN_CHOOSERS
 from emu.collective.libraries import LIBRARIES
 from emu.collective.schedule import RowsError, Schedule
 from emu.collective.shape import Grid, PartialGrid

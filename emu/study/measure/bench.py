@@ -12,7 +12,8 @@ from itertools import chain, takewhile
 from typing import TYPE_CHECKING, Any
 
 from emu.bound.limit import QUICK_EFFORT, Limit, limit_of
-from emu.collective.algorithm import AUTO, AUTO_SYNTHESIZED, SYNTHESIZED, AlgorithmOnDims, Choice
+from emu.collective.algorithm import AlgorithmOnDims, Choice
+from emu.collective.chooser_names import chooser_needs
 from emu.collective.schedule import RowsError
 from emu.collective.shape import dims_of, named_shape
 from emu.errors import InputError, RunError
@@ -150,7 +151,8 @@ def next_case(asked: PlacedBench, size: int, last: Case | None = None) -> Case:
         size: The size in bytes.
         last: The case of the size before, which is taken again where it is the same; None: there is none.
     """
-    if asked.request.algorithm == SYNTHESIZED:
+    needs = chooser_needs(asked.request.algorithm)
+    if needs.makes and not needs.times:
         return asked.synthesis_case(size)
     if asked.request.algorithm not in choosers():
         return last or asked.case(asked.request.algorithm)
@@ -158,13 +160,13 @@ def next_case(asked: PlacedBench, size: int, last: Case | None = None) -> Case:
     again = last is not None and (last.algorithm, last.dims) == (name, dims)
     if last is None or not again or any(getattr(last, field) != value for field, value in told.items()):
         last = replace(asked.case(name, dims), **told)
-    return asked.faster_case(last, size) if asked.request.algorithm == AUTO_SYNTHESIZED else last
+    return asked.faster_case(last, size) if needs.makes else last
 
 
 def _chosen_algorithm(asked: PlacedBench, size: int) -> tuple[AlgorithmOnDims, dict[str, Any]]:
     """Return the algorithm for a size, and the fields of a `Case` that say how it was chosen."""
     by, op = asked.request.algorithm, asked.operation
-    if by in (AUTO, AUTO_SYNTHESIZED):
+    if chooser_needs(by).times:
         overhead_fs = asked.request.send_overhead_fs
         wanted = Requirement(op.name, op.root, asked.elements(size), asked.item_bytes, overhead_fs)
         served, passed_over = fastest(asked.site, wanted)

@@ -7,7 +7,8 @@ from math import inf
 import numpy as np
 
 from emu.bound.limit import QUICK_EFFORT, Effort
-from emu.collective.algorithm import AUTO, AUTO_SYNTHESIZED, SYNTHESIZED, algorithm, compact_schedule
+from emu.collective.algorithm import algorithm, compact_schedule
+from emu.collective.chooser_names import SYNTHESIZED, chooser_needs
 from emu.collective.operation import REDUCING, Operation, operation
 from emu.collective.schedule import RowsError, Schedule
 from emu.collective.shape import Grid, PartialGrid, Shape, ranks_of, show_shape
@@ -157,7 +158,7 @@ class Case:
     @property
     def _is_automatic(self) -> bool:
         """True if the algorithm was chosen by its time."""
-        return self.asked.request.algorithm in (AUTO, AUTO_SYNTHESIZED)
+        return chooser_needs(self.asked.request.algorithm).times
 
 
 def place_bench(topology: Topology, request: BenchRequest) -> PlacedBench:

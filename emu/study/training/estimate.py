@@ -21,13 +21,14 @@ from emu.model.stack.stack import Stack, spell_stack
 from emu.study.choice.chooser import choice_on, is_automatic
 from emu.study.training.axes import axes_of, npus_of, with_axes
 from emu.study.training.composed.composed_check import check_composed
-from emu.study.training.composed.isolated_request import check_fixed_routes
+from emu.study.training.composed.distinct_times import check_fixed_routes
 from emu.study.training.composed.software_costs import costed_device, costed_topology
 from emu.study.training.composed.step_on_fabric import StepOnFabric
 from emu.study.training.memory_fit import fitting_memory
 from emu.study.training.step.packet_step import by_packets, checked, refuse_composed
 from emu.study.training.step.step import Step, TimedTrace, shared_fields
 from emu.study.training.step_choice.algorithm_search import AlgorithmSearch, TimingEffort
+from emu.study.training.step_choice.beside import time_made
 from emu.study.training.timed_step import GeneratedStep, cached_generated_step
 from emu.topology.placement import npu_order
 from emu.topology.topology import Topology
@@ -180,8 +181,10 @@ class PreparedEstimate:
         if not self.fits_whole_graph:
             check_fixed_routes(self.topology)
         step, request = self.on_fabric(costed), self.request
-        if not is_automatic(self.choice.chooser) or self.topology.chooses:  # a search would compose the step
+        if self.topology.chooses:  # what follows would compose the step
             return step.timed()
+        if not is_automatic(self.choice.chooser):
+            return time_made(step)
         timed_on = costed.without_memory()  # no time depends on it
         asked = self.generated.model.digest(), repr(request.plan), request.stack, timed_on, request.algorithms, self.npus
         search = AlgorithmSearch(step, self.effort.most_steps)

@@ -2,8 +2,8 @@
 
 The program divides each block among paths so that the busiest link takes the least time. Its columns are made as they are
 needed: the prices of links that it gives, its dual, have shortest paths, and those that cost less than a block pays are added.
-The first paths are those of a few steps of Frank and Wolfe on a power of the loads. Then each block is cut into equal parts,
-and every part takes the path that adds least to a power of the loads, until no part changes. Sources: Shahrokhi and Matula,
+The first paths are those of a few steps of Frank and Wolfe on a power of the loads. Then each block is cut into equal parts.
+Sources: Shahrokhi and Matula,
 The maximum concurrent flow problem, J. ACM 37 (1990); Frank and Wolfe, An algorithm for quadratic programming, Naval Research
 Logistics Quarterly 3 (1956). Letters: B blocks, P paths, D hops of the longest path, L links or orbits.
 """
@@ -13,17 +13,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from emu.arrays import F64, I64, column
-from emu.compiled.function import F64_OUT, I64_OUT, compiled
 from emu.synthesis.exchange.exchange_network import ExchangeNetwork, links_of_all
 from emu.synthesis.programs import solve_in_time
 from emu.synthesis.splitting import Tick
+from emu.synthesis.whole_parts import BlockShares, whole_counts
 
 _FIRST = 16  # steps before the program
 _SOLVED = 12  # times that the program is solved, at most
 _NEAR = 0.998  # of the bound of prices, from which the program is not solved again
 _MOST_BLOCKS = 2**13  # of a program; beyond these the first steps give the paths
 _POWER = 24  # of loads, so that the busiest links count
-_SWEEPS = 12  # sweeps over all parts
 _SPREAD = 6364136223846793005  # an odd number by which arcs are hashed (Knuth's multiplier, MMIX)
 _LEAST = 1e-300  # cost of a hop that has none, as graphs have no arcs of length 0
 _LONG = 1e-4  # cost of a hop, as a share of the mean cost: of equal paths the shortest is taken
@@ -185,87 +184,10 @@ def _solved(pool: _Pool, tick: Tick) -> tuple[F64, F64]:
     return np.maximum(found.x[:-1], 0.0), price
 
 
-@compiled
-def _added(start: I64, link: I64, second: F64, load: F64_OUT, path: int, longer: float) -> float:
-    """Return what a part adds to the sum of the 24th powers of all loads if it takes a path; see `_spread`."""
-    cost = 0.0
-    for i in range(start[path], start[path + 1]):
-        a = load[link[i]]
-        c = a + second[i]
-        a, c = a * a * a, c * c * c
-        a, c = a * a, c * c
-        a, c = a * a, c * c
-        cost += c * c - a * a + longer
-    return cost
-
-
-@compiled
-def _put(start: I64, link: I64, second: F64, load: F64_OUT, path: int, sign: int) -> None:
-    """Add a part's time to the loads of the links of a path, or take it away (sign -1)."""
-    for i in range(start[path], start[path + 1]):
-        load[link[i]] += sign * second[i]
-
-
-@compiled
-def _spread(block: I64, start: I64, link: I64, second: F64, load: F64_OUT, count: I64_OUT) -> int:
-    """Move parts of blocks, one at a time, to the path that adds least to a power of the loads; return the number of moves.
-
-    Args:
-        block: [B + 1] where the paths of each block begin.
-        start: [P + 1] where the crossed links of each path begin.
-        link: The links.
-        second: The time for which a part takes each link, over the time of the busiest link that is hoped for.
-        load: [L] the sum of these; it is changed.
-        count: [P] the parts on each path; it is changed.
-    """
-    moved, longer = 0, 1e-6 / len(load)
-    for b in range(len(block) - 1):
-        for old in range(block[b], block[b + 1]):
-            for _ in range(count[old]):
-                _put(start, link, second, load, old, -1)
-                best, least = old, _added(start, link, second, load, old, longer) - 1e-12
-                for path in range(block[b], block[b + 1]):
-                    cost = _added(start, link, second, load, path, longer)
-                    if cost < least:
-                        best, least = path, cost
-                _put(start, link, second, load, best, 1)
-                if best != old:
-                    count[old] -= 1
-                    count[best] += 1
-                    moved += 1
-    return moved
-
-
 def whole_parts(net: ExchangeNetwork, paths: BlockPaths, parts: int) -> tuple[I64, float]:
     """Return how many of the equal parts of its block each path carries, [P], and the time of the busiest link.
 
     The time is that for a byte of every block.
     """
-    pool = _Pool(net, paths.block, paths.arc)
-    path, link, second = pool.crossed()
-    second = second / parts
-    bounds = np.searchsorted(paths.block, np.arange(int(paths.block[-1]) + 2))
-    count = _rounded(paths, bounds, parts)
-    start = np.searchsorted(path, np.arange(len(paths.block) + 1))
-    load = np.bincount(link, second * count[path], net.n_links)
-    for _ in range(_SWEEPS):
-        before, kept = float(load.max()), count.copy()
-        scale = max(paths.slowness, before * 2**-8)
-        moved = _spread(bounds, start, link, second / scale, load / scale, count)
-        load = np.bincount(link, second * count[path], net.n_links)
-        if load.max() > before * (1 + 1e-12):
-            return kept, before
-        if not moved:
-            break
-    return count, float(load.max())
-
-
-def _rounded(paths: BlockPaths, bounds: I64, parts: int) -> I64:
-    """Return the parts [P] of each path: shares rounded down, and one more for the largest remainders of each block."""
-    wanted = paths.share * parts
-    count = np.floor(wanted + 1e-9).astype(np.int64)
-    left = parts - np.add.reduceat(count, bounds[:-1])
-    order = np.lexsort((count - wanted, paths.block))
-    rank = np.arange(len(order)) - bounds[paths.block[order]]
-    count[order] += rank < left[paths.block[order]]
-    return count
+    crossed = _Pool(net, paths.block, paths.arc).crossed()
+    return whole_counts(BlockShares(paths.block, paths.share, *crossed, net.n_links), paths.slowness, parts)

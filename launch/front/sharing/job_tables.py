@@ -5,7 +5,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from emu.collective.algorithm import AUTO, Choice
+from emu.collective.algorithm import Choice
+from emu.collective.chooser_names import AUTO
 from emu.errors import InputError, at_place, must_be
 from emu.files import named_path
 from emu.model.plan.plan_text import parse_plan

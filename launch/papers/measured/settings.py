@@ -15,7 +15,7 @@ from dataclasses import MISSING, fields
 from os.path import commonprefix
 from typing import Any, NamedTuple
 
-from emu.collective.algorithm import AUTO
+from emu.collective.chooser_names import AUTO
 from emu.errors import InputError, must_be
 from emu.model.model import ARCHITECTURES, MODELS, Architecture, Model
 from emu.model.plan.plan import Plan

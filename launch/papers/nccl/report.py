@@ -11,7 +11,7 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from emu.arrays import F64
-from emu.collective.algorithm import AUTO
+from emu.collective.chooser_names import AUTO
 from emu.model.stack.stack import Stack, parse_stack, spell_stack
 from emu.study.measure.bench import bench
 from emu.study.measure.request import BenchRequest

@@ -20,10 +20,10 @@ from emu.fabric.rounds import group_message_count
 from emu.model.generate.item import Ask
 from emu.study.choice.chooser import choice_on
 from emu.study.choice.site import canonical_npus
+from emu.study.isolated_request import LIGHT, RequestPart
 from emu.study.planning.request_times.placed_groups import Groups
 from emu.study.planning.request_times.rates import LeastTime, Rates
-from emu.study.training.composed.isolated_request import LIGHT
-from emu.study.training.composed.request_parts import RequestPart, parts_by_algorithm
+from emu.study.training.composed.request_parts import parts_by_algorithm
 from emu.study.training.composed.requests_by_place import DistinctRequest, RequestWay
 from emu.study.training.step_choice.options import SLOWER, Option, ServedFabric, is_free, is_made, other_choosers
 from emu.topology.topology import Topology

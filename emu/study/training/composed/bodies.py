@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from emu.arrays import F64, I32, I64, Bool, column, distinct, ramps
 from emu.equivalence import Orbits
-from emu.study.training.composed.isolated_request import IsolatedRequest
+from emu.study.isolated_request import IsolatedRequest
 from emu.units import TICKS_PER_S, seconds
 
 _PARTS = 64  # of a flow that a weight counts, so that it can be whole

@@ -5,7 +5,6 @@ G groups of P members each, N ranks, Q distinct requests. The algorithm of a req
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from emu.collective.algorithm import AlgorithmOnDims, Choice, Request
 from emu.collective.operation import operation
 from emu.fabric.lower import LoweredSchedule, delay_entries, lower_placed
 from emu.memo import kept_by
+from emu.study.isolated_request import RequestPart
 from emu.study.training.composed.requests_by_place import DistinctRequest
 from emu.topology.facts.facts import routes_spread
 from emu.topology.topology import Topology
@@ -23,14 +23,6 @@ from emu.trace.replay.replay import place_request
 
 # The communicator of all groups where routes do not depend on it, so that times are used again between axes and steps.
 _ANY = 0
-
-
-class RequestPart(NamedTuple):
-    """The groups of one request that one algorithm serves, and that algorithm."""
-
-    what: BatchKey
-    ranks: I64  # [groups, members]
-    request: Request  # the request of the first of these groups
 
 
 def parts_by_algorithm(requests: Sequence[DistinctRequest], choice: Choice, topology: Topology) -> list[list[RequestPart]]:

@@ -25,10 +25,11 @@ from emu.fabric.graph import Timeline
 from emu.fabric.lower import LoweredSchedule
 from emu.fabric.packet_fabric import FLUID_ASSUMED
 from emu.memo import kept_by
+from emu.study.isolated_request import HEAVY, LIGHT, ROUNDS, WITHIN, IsolatedRequest, RequestPart
 from emu.study.training.composed.bodies import Bodies, Sharing, bodies_of, busy_s
 from emu.study.training.composed.composed_graph import ComposedGraph, StepFrame, composed_and_run
-from emu.study.training.composed.isolated_request import HEAVY, LIGHT, ROUNDS, WITHIN, IsolatedRequest, time_requests
-from emu.study.training.composed.request_parts import RequestMessages, RequestPart, parts_by_algorithm
+from emu.study.training.composed.distinct_times import time_requests
+from emu.study.training.composed.request_parts import RequestMessages, parts_by_algorithm
 from emu.study.training.composed.requests_by_place import PlaceRequests
 from emu.study.training.composed.stretch_choice import MOST_TASKS, NEGLIGIBLE, StretchChoice
 from emu.study.training.step.step import TimedTrace, time_trace
@@ -129,6 +130,11 @@ class StepOnFabric:
         """Return the report of the composed step with bodies only, which is quick to compute; errors as in `composed`."""
         composed, timeline = self._composed(Sharing.FLOWS)
         return report(self.asked.trace, composed.replayed(timeline, (), ()), timeline)
+
+    def coarse_spans(self) -> tuple[I64, I64]:
+        """Return [M] the ticks at which calls begin, and at which they end, in the composed step with bodies only."""
+        composed, timeline = self._composed(Sharing.FLOWS)
+        return composed.spans(timeline)
 
     def unshared_report(self, time_factors: Mapping[int, float]) -> StepReport:
         """Return the figures of the composed step if its requests shared no link; errors as in `composed`.

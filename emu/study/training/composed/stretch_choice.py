@@ -10,9 +10,9 @@ import numpy as np
 
 from emu.arrays import I64, Bool, column
 from emu.fabric.graph import Timeline
+from emu.study.isolated_request import IsolatedRequest
 from emu.study.training.composed.bodies import crossing_codes, undominated
 from emu.study.training.composed.composed_graph import ComposedGraph
-from emu.study.training.composed.isolated_request import IsolatedRequest
 from emu.study.training.composed.requests_by_place import PlaceRequests
 from emu.trace.report.spans import Spans, covered, joined
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from emu.arrays import I64, digest
-from emu.collective.algorithm import OWN_CHOOSERS, SYNTHESIZED, AlgorithmOnDims, Choice, Request, operation_of
+from emu.collective.algorithm import AlgorithmOnDims, Choice, Request, operation_of
+from emu.collective.chooser_names import OWN_CHOOSERS, SYNTHESIZED
 from emu.study.choice.chooser import choice_on
 from emu.study.training.axes import axes_named, check_axes, operations_by_axis
 from emu.topology.placement import place

@@ -15,12 +15,14 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from emu.arrays import digest
-from emu.collective.algorithm import SYNTHESIZED, AlgorithmOnDims, Choice, Chooser
+from emu.collective.algorithm import AlgorithmOnDims, Choice, Chooser
+from emu.collective.chooser_names import SYNTHESIZED
 from emu.errors import InputError
 from emu.memo import kept_by
 from emu.study.choice.algorithm_cache import keep_entry, recall_entry
-from emu.study.choice.chooser import made_where_faster
+from emu.study.choice.chooser import made_beside, made_where_faster
 from emu.study.choice.site import canonical_group
+from emu.study.training.composed.links_left import LinksLeft
 from emu.study.training.composed.requests_by_place import DistinctRequest
 from emu.study.training.composed.step_on_fabric import StepOnFabric
 from emu.study.training.step.choices import AlgorithmChange, StepChoice
@@ -40,6 +42,7 @@ from emu.study.training.step_choice.options import (
 LEAST = 4  # steps that are composed to choose for one
 _EVENTS = 2**23  # limit of events of these steps together, unless LEAST asks for more
 ALONE = "each alone"  # name of the option that chooses the fastest for each request
+BESIDE = "synthesized beside other axes"  # name of the option of schedules that are made on what other axes leave of links
 _ENOUGH = 0.005  # share by which a step may be longer than one without shared links, and is good enough
 _HEAVY = 0.05  # share of the step from which on more algorithms are tried for a coordinate
 _NOTHING = 1e-3  # share of the step below which a coordinate is negligible
@@ -177,8 +180,9 @@ class AlgorithmSearch:
     def others(self) -> Mapping[str, Chooser]:
         """Other choosers by name, such as libraries of collectives, from which the descent starts as well."""
         on = self.step.topology, self.step.asked.representatives.dtype, self.step.npus
-        made, others = made_where_faster(self.step.choice.chooser), other_choosers(*on, self.ran)
-        return others if made is None else {**others, SYNTHESIZED: made}
+        own, others = self.step.choice.chooser, other_choosers(*on, self.ran)
+        made = {SYNTHESIZED: made_where_faster(own), BESIDE: made_beside(own, LinksLeft(self.step).of)}
+        return {**others, **{name: each for name, each in made.items() if each is not None}}
 
     @cached_property
     def _choosers(self) -> Mapping[str, Option]:

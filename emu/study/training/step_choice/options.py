@@ -16,14 +16,16 @@ from itertools import takewhile
 from typing import NamedTuple, Self
 
 from emu.arrays import I64
-from emu.collective.algorithm import SYNTHESIZED, AlgorithmOnDims, Choice, Chooser, Request, algorithm
+from emu.collective.algorithm import AlgorithmOnDims, Choice, Chooser, Request, algorithm
+from emu.collective.chooser_names import SYNTHESIZED
 from emu.collective.libraries import LIBRARIES
 from emu.dtypes import item_bytes
 from emu.errors import InputError
 from emu.study.choice.chooser import ChooserOnNpus, is_automatic
 from emu.study.choice.fastest import Entrant, bounds
 from emu.study.choice.site import Requirement, Site, canonical_group
-from emu.study.training.composed.isolated_request import IsolatedRequest, time_requests
+from emu.study.isolated_request import IsolatedRequest
+from emu.study.training.composed.distinct_times import time_requests
 from emu.study.training.composed.request_parts import parts_by_algorithm
 from emu.study.training.composed.requests_by_place import DistinctRequest, PlaceRequests
 from emu.topology.topology import Topology

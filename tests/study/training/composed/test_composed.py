@@ -15,10 +15,10 @@ from emu.model.model import MODELS
 from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.software import MEGATRON
 from emu.model.stack.stack import SOFTWARE, Stack
+from emu.study.isolated_request import IsolatedRequest, time_isolated
 from emu.study.training.composed import composed_graph
-from emu.study.training.composed import isolated_request as timing
+from emu.study.training.composed import distinct_times as timing
 from emu.study.training.composed.bodies import Sharing, bodies_of
-from emu.study.training.composed.isolated_request import IsolatedRequest, time_isolated
 from emu.study.training.composed.representatives import representatives_of_plan
 from emu.study.training.composed.requests_by_place import requests_by_place
 from emu.study.training.composed.step_on_fabric import COMPOSED_ASSUMED

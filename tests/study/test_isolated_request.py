@@ -8,9 +8,8 @@ import pytest
 from emu.collective.algorithm import AlgorithmOnDims, Request
 from emu.fabric.lower import delay_entries, lower_placed
 from emu.fabric.run import run_graph
-from emu.study.training.composed import isolated_request
-from emu.study.training.composed.isolated_request import time_isolated
-from emu.study.training.composed.request_parts import RequestPart
+from emu.study import isolated_request
+from emu.study.isolated_request import RequestPart, time_isolated
 from emu.topology.catalogue import build_topology
 from emu.trace.matching.call_batch import BatchKey
 from emu.trace.replay.replay import place_request
