@@ -96,10 +96,15 @@ _OF_SERVERS = ("NVL-72", "NVL-576", "TPUv4", "SiP-Ring")  # systems whose units 
 
 
 def _lowest_with_servers(paper: Any, target: Target) -> Answer:
-    """Return whether K=3 wastes the least with nodes of 8 GPUs, and as little as an ideal switch, to 0.1 % of NPUs."""
+    """Return whether K=3 wastes the least with nodes of 8 GPUs, and as little as an ideal switch, to 0.1 % of NPUs.
+
+    At TP-8, where a group is a node, others may waste as little.
+    """
     best, ideal = (_waste_by_tp(system, _SERVER) for system in (BEST, IDEAL))
     others = {system: _waste_by_tp(system, _SERVER) for system in _OF_SERVERS}
-    lowest = all(best[tp] < other[tp] for other in others.values() for tp in TPS)
+    lowest = all(best[tp] < other[tp] for other in others.values() for tp in TPS if tp > _SERVER) and all(
+        best[_SERVER] <= other[_SERVER] for other in others.values()
+    )
     near = max(best[tp] - ideal[tp] for tp in TPS)
     told = tuple(f"{system}: {_percents(of)}" for system, of in {BEST: best, IDEAL: ideal, **others}.items())
     ours = f"{'lowest' if lowest else 'not lowest'}, within {100 * near:.2f} points of an ideal switch"
