@@ -15,9 +15,9 @@ from emu.equivalence import shift
 from emu.errors import must_be
 from emu.topology.builders.route_parts import join, link_if
 from emu.topology.catalogue import HOP_LATENCY, Bandwidth, Count, Invariants, Latency, topology
+from emu.topology.job_sizes import SizesOrNone
 from emu.topology.topology import Links, Routes, Topology, check_link_count
 from emu.units import format_bandwidth, format_time, seconds
-from topologies.sipac.job_sizes import SizesOrNone
 
 _SOURCE = "Wu et al., Flexible silicon photonic architecture (2024), 6.A.2, after Khani et al., SiP-ML (SIGCOMM 2021)"
 _CU = 240e9  # bytes per second: 1920 Gb/s (6.B.1)

@@ -17,13 +17,13 @@ from emu.equivalence import components
 from emu.errors import must_be
 from emu.topology.catalogue import HOP_LATENCY, Bandwidth, Count, Invariants, Latency, SettingKind, topology, whole_number
 from emu.topology.gang_rule import in_blocks
+from emu.topology.job_sizes import Sizes, SizesOrNone
 from emu.topology.placement import without
 from emu.topology.removal import remove_parts
 from emu.topology.topology import Drawing, FailedParts, Reaction, Topology, frames
 from emu.topology.usable_npus import usable_in_blocks
 from emu.units import format_bandwidth, format_time, seconds
 from topologies.sipac.assignment import Configuration, initial, moves, reconfigure, sequential
-from topologies.sipac.job_sizes import Sizes, SizesOrNone
 from topologies.sipac.levels import Levels, comb_lines, neighbours, uniform
 
 _PAPER = "Wu et al., Flexible silicon photonic architecture for accelerating distributed deep learning (2024), "

@@ -5,7 +5,7 @@ fastest ports. The other ports are its NIC. If the fastest ports join all NPUs, 
 the network between hosts: a fabric whose uplinks are widened keeps its hosts. Letters: n nodes, L links.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -23,6 +23,7 @@ class Hosts:
     of: I64  # [n] host of each node
     within_Bps: F64  # [n] bandwidth out of a node over the ports that join its host
     between_Bps: F64  # [n] bandwidth out of a node over its other ports
+    by_slower: bool = False  # whether ports that join a host are slower than those that join hosts
 
 
 @cached_by_topology(1)
@@ -36,7 +37,7 @@ def hosts_of(topology: Topology) -> Hosts:
     while not _apart(topology, found) and left[: topology.n_npus].any():
         found = _joined_by_fastest(topology, left)
         left = np.where(_fastest(left), 0.0, left)
-    return found if _apart(topology, found) else first
+    return replace(found, by_slower=found is not first) if _apart(topology, found) else first
 
 
 def _apart(topology: Topology, hosts: Hosts) -> bool:

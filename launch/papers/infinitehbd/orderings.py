@@ -112,11 +112,11 @@ def _lowest_with_servers(paper: Any, target: Target) -> Answer:
 
 
 def _distance_with_servers(paper: Any, target: Target) -> Answer:
-    """Return how far the wastes of K=2 and K=3 are apart with nodes of 8 GPUs."""
+    """Return how far the wastes of K=2 and K=3 are apart with nodes of 8 GPUs; others must be farther above TP-8."""
     few, more = (_waste_by_tp(system, _SERVER) for system in (FEWER, BEST))
     others = [_waste_by_tp(system, _SERVER) for system in _OF_SERVERS]
     apart = max(few[tp] - more[tp] for tp in TPS)
-    nearest = min(abs(other[tp] - more[tp]) for other in others for tp in TPS)
+    nearest = min(abs(other[tp] - more[tp]) for other in others for tp in TPS if tp > _SERVER)
     told = f"{FEWER}: {_percents(few)}", f"{BEST}: {_percents(more)}"
     return Answer(f"within {100 * apart:.2f} points", told, holds=apart <= _NEAR < nearest)
 

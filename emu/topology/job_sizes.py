@@ -1,4 +1,4 @@
-"""Settings of topologies whose light follows jobs: the sizes of jobs, which are on NPUs one after another."""
+"""The setting of topologies whose circuits follow jobs: the sizes of jobs, which are on NPUs one after another."""
 
 import re
 from typing import Annotated
