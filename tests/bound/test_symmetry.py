@@ -26,7 +26,7 @@ KINDS = {
     "railx:torus:m=2,n=1,nodes=3x2": 2,
     "railx:dragonfly:m=2,n=1,groups=3": 4,  # by steps: none is declared
     "ub-mesh:pod:dims=3x2x2x3,planes=2,route=detour": 1,  # by what is declared and by steps
-    "sip-ocs:n=6,ports=2": 6,
+    "sip-ocs:n=6,ports=2": 1,
 }
 
 

@@ -15,6 +15,7 @@ from emu.topology.removal import remove_parts
 REFUSED = {
     "infinitehbd": {"cable", "switch"},
     "infinitehbd:binary": {"cable", "switch"},
+    "infinitehbd:lines": {"cable", "switch"},
     "infinitehbd:line": {"cable", "switch"},
     "rail-optimised": {"cable", "switch"},
     "servers": {"cable", "switch"},

@@ -76,10 +76,42 @@ def test_as_many_others_as_can_be_are_joined_and_every_switch_is_a_permutation(n
     assert (np.sort(matchings, axis=1) == np.arange(n)).all()
 
 
-def test_circuits_drawn_at_random_lead_far_in_few_hops():
+def test_circuits_lead_far_in_few_hops():
     topology = build_topology("sip-ocs:n=512,ports=16")
     graph = nx.Graph(_graph(topology))
-    assert max(nx.single_source_shortest_path_length(graph, 0).values()) <= 5  # a ring of neighbours would take 34
+    assert max(nx.single_source_shortest_path_length(graph, 0).values()) <= 5  # a ring of neighbours would take 32
+    graph = nx.Graph(_graph(build_topology("sip-ocs:n=512,ports=64")))
+    assert max(nx.single_source_shortest_path_length(graph, 0).values()) == 2
+
+
+def test_circuits_stay_within_jobs_and_each_job_has_all_of_its_ports():
+    topology = build_topology("sip-ocs:n=64,jobs=40+16")
+    joined = sorted(map(sorted, nx.strongly_connected_components(_graph(topology))))
+    assert joined == [list(range(40)), list(range(40, 56)), list(range(56, 64))]
+    assert np.bincount(topology.links.src, topology.links.bandwidth_Bps) == pytest.approx(240e9)
+    with pytest.raises(InputError, match="no route from node 3 to node 41: circuits join GPUs of one job only"):
+        topology.routes(np.array([3]), np.array([41]), np.array([0]))
+
+
+@pytest.mark.parametrize("line", ["sip-ocs:n=64,jobs=40+16", "sip-ocs:n=40,ports=5", "sip-ocs:n=24,ports=48,jobs=10+2"])
+def test_a_shift_of_a_job_keeps_links_and_routes(line):
+    topology = build_topology(line)
+    pairs = np.array([(a, b) for a, b in nx.transitive_closure(nx.DiGraph(_graph(topology))).edges if a != b])
+    routes = topology.routes(*pairs.T, np.zeros(len(pairs), int))
+    links = topology.links
+    ends = {end: i for i, end in enumerate(zip(links.src.tolist(), links.dst.tolist(), strict=True))}
+    for image in topology.symmetry():
+        moved = [ends[a, b] for a, b in zip(image[links.src].tolist(), image[links.dst].tolist(), strict=True)]
+        assert np.array_equal(links.bandwidth_Bps[moved], links.bandwidth_Bps)
+        there = topology.routes(*image[pairs].T, np.zeros(len(pairs), int))
+        assert np.array_equal(there.link, np.array(moved)[routes.link])
+
+
+def test_of_equal_ways_pairs_take_those_that_leave_circuits_alike_loaded():
+    topology = build_topology("sip-ocs:n=512,ports=64,jobs=256+256")
+    routes = topology.routes(np.zeros(255, int), np.arange(1, 256), np.zeros(255, int))
+    load = np.bincount(routes.link // 256, minlength=64)  # by distance: the pairs of GPU 0 stand for all
+    assert load.max() <= 1.75 * load.mean()
 
 
 def test_one_switch_joins_two_gpus():
@@ -90,6 +122,8 @@ def test_one_switch_joins_two_gpus():
     ("line", "message"),
     [
         ("sip-ocs:n=5", "sip-ocs: n must be even, as a circuit joins two GPUs, got 5; take 6"),
+        ("sip-ocs:n=8,jobs=3", "sip-ocs: GPUs of a job must be even, as a circuit joins two GPUs, got 3; take 4"),
+        ("sip-ocs:n=8,jobs=6+4", "sip-ocs: GPUs of all jobs must be at most 8 (n), got 10; take fewer or a larger n"),
         ("sip-ocs:n=8,ports=1", "sip-ocs: ports must be 2 or more, as one joins GPUs in pairs only, got 1"),
         ("sip-ocs:n=8192,ports=8192", "sip-ocs: links must be at most 2**24, got 67100672; take fewer NPUs"),
         ("sip-ring:size=9000000", "sip-ring: links must be at most 2**24, got 18000000; take fewer NPUs"),

@@ -42,6 +42,7 @@ class OcstrxPlan:
     rates: OcstrxRates
     closed: bool = True  # whether the last node is joined to the first
     powers: bool = False  # whether fibres lead 1, 2, 4 ... nodes away (appendix G.3), not 1, 2, 3 ...
+    apart: bool = False  # whether fibres lead along lines of nodes for each GPU (7), and not K nodes to either side
     turn_fs: int = TURN  # ticks that OCSTrx take to light other paths
     taper: int = 0  # bandwidth of a ToR's GPUs over that of its link up; 0: the DCN is one switch that never blocks
 
@@ -63,7 +64,7 @@ class OcstrxPlan:
             what = f"a multiple of {2**self.k}, the groups that fibres to 1..{2 ** (self.k - 1)} nodes away serve"
             raise must_be(self.name, "nodes", what, self.nodes)
         least = (2 * self.k if self.closed else self.k) + 1
-        if not self.powers and self.nodes < least:
+        if not (self.powers or self.apart) and self.nodes < least:
             what = f"{least} or more, so that the fibres of a node lead to different ones"
             raise must_be(self.name, "nodes", what, self.nodes, "take more nodes or a smaller k")
 

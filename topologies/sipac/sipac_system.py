@@ -4,7 +4,6 @@ Source: Flex-SiPAC 3, 5.B and 6.B. A WSS passes light only, so that it is in the
 digit have a link of as many wavelengths as lead from one to the other.
 """
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -18,6 +17,7 @@ from emu.equivalence import components
 from emu.errors import must_be
 from emu.topology.catalogue import HOP_LATENCY, Bandwidth, Count, Invariants, Latency, SettingKind, topology, whole_number
 from emu.topology.gang_rule import in_blocks
+from emu.topology.job_sizes import Sizes, SizesOrNone
 from emu.topology.placement import without
 from emu.topology.removal import remove_parts
 from emu.topology.topology import Drawing, FailedParts, Reaction, Topology, frames
@@ -50,25 +50,6 @@ class SteeredLight(Light):
 _AS_PRINTED = Light()
 
 
-def _read_sizes(text: str, name: str) -> tuple[int, ...]:
-    """Return the sizes of jobs from a setting's text such as `8+4+4`."""
-    if not re.fullmatch(r"[1-9][0-9]{0,8}(\+[1-9][0-9]{0,8})*", text):
-        raise must_be("topology", name, "sizes joined by +, such as 8+4+4", text)
-    return tuple(map(int, text.split("+")))
-
-
-def _read_earlier(text: str, name: str) -> tuple[int, ...]:
-    """Return the sizes of earlier jobs from a setting's text; `none`: there were no jobs."""
-    return () if text == "none" else _read_sizes(text, name)
-
-
-def _show_sizes(sizes: tuple[int, ...]) -> str:
-    """Return the sizes of jobs as a setting's text such as `8+4+4`; `none` if there are no jobs."""
-    return "+".join(map(str, sizes)) or "none"
-
-
-Sizes = Annotated[tuple[int, ...], SettingKind(_read_sizes, _show_sizes)]
-Earlier = Annotated[tuple[int, ...], SettingKind(_read_earlier, _show_sizes)]
 Kept = Annotated[int, whole_number(0)]
 By = Annotated[str, SettingKind(lambda text, _: text, str)]
 
@@ -174,7 +155,7 @@ def flex_sipac(
     w: Count = _W,
     keep: Kept = 0,
     by: By = "heuristic",
-    before: Earlier = (),
+    before: SizesOrNone = (),
     *,
     light: SteeredLight,
 ) -> Topology:

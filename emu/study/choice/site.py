@@ -16,15 +16,19 @@ from emu.arrays import I32, I64, column
 from emu.collective.algorithm import ALGORITHMS, Algorithm, AlgorithmOnDims, compact_schedule
 from emu.collective.chooser_names import OWN_CHOOSERS
 from emu.collective.libraries import LIBRARIES
+from emu.collective.operation import operation
 from emu.collective.schedule import RowsError, Schedule
-from emu.collective.shape import Grid, PartialGrid
+from emu.collective.shape import Grid, PartialGrid, Shape
 from emu.errors import InputError
 from emu.fabric.job_symmetry import SymmetryPower, image_of
+from emu.study.timing import CollectiveJob, time_bound
 from emu.topology.facts.facts import routes_spread, some_pairs
-from emu.topology.facts.hosts import host_grid
+from emu.topology.facts.hosts import host_grid, hosts_of
 from emu.topology.placement import hubs, npu_order, place
 from emu.topology.symmetry_search import keeps_routes
 from emu.topology.topology import Topology, cached_by_topology
+
+_LARGE = 2**30  # bytes of a collective at which the shapes of an algorithm are compared
 
 
 @lru_cache(maxsize=2**14)
@@ -149,7 +153,8 @@ class Site:
     def dims_for(self, found: Algorithm) -> Grid:
         """Return the grid on which an algorithm is built here: the site's if it takes it, else hosts x NPUs of a host.
 
-        An algorithm that takes neither has its best shape: if that is a number of ranks, the grid is ().
+        An algorithm that takes neither has its best shape: if that is a number of ranks, the grid is (). Where hosts are joined
+        by faster links than their NPUs, its best shape may leave the busiest link less to carry than hosts do; then it has it.
 
         Raises:
             InputError: The algorithm does not take that many ranks.
@@ -168,8 +173,29 @@ class Site:
 @lru_cache(maxsize=2**14)
 def _dims_for(site: Site, found: Algorithm) -> Grid:
     """Return `Site.dims_for`, cached: to list the shapes of many ranks takes long."""
-    shape = found.fit(len(site.npus), site.grid, *(() if site.only else (host_grid(site.topology, site.npus),)))
+    if site.only:
+        return _dims(found.fit(len(site.npus), site.grid))
+    on_hosts = _dims(found.fit(len(site.npus), site.grid, host_grid(site.topology, site.npus)))
+    if not hosts_of(site.topology).by_slower:
+        return on_hosts
+    shapes = dict.fromkeys((on_hosts, _dims(found.fit(len(site.npus), site.grid))))
+    return min(shapes, key=lambda dims: _busiest_fs(site, found, dims)) if len(shapes) > 1 else on_hosts
+
+
+def _dims(shape: Shape) -> Grid:
+    """Return a shape as a grid; () for a number of ranks."""
     return () if isinstance(shape, int) else shape
+
+
+def _busiest_fs(site: Site, found: Algorithm, dims: Grid) -> float:
+    """Return the ticks of the busiest link with an algorithm on a grid, for a size at which bytes take most of the time."""
+    n = len(site.npus)
+    try:
+        plan = compact_schedule(found.operation, found.name, n, 0, dims)
+        job = CollectiveJob(operation(found.operation, n), plan, _LARGE, 1, site.topology, site.placement())
+        return (time_bound(job).busiest_fs or np.inf) if has_helpers(plan, site) else np.inf
+    except RowsError:
+        return np.inf
 
 
 def choosers() -> tuple[str, ...]:

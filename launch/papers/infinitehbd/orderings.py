@@ -34,9 +34,9 @@ _NEAR = 0.001  # difference that counts as equal: a tenth of a point
 _ELEVEN = (0.085, 0.125)  # shares that count as "around 11 %"
 
 
-def _waste_by_tp(system: str) -> dict[int, float]:
-    """Return the mean waste of a system for each TP that it can hold."""
-    return {tp: mean_on_trace(system, tp).mean() for tp in TPS if holds(system, tp)}
+def _waste_by_tp(system: str, node: int = NODE) -> dict[int, float]:
+    """Return the mean waste of a system with nodes of `node` GPUs for each TP that it can hold."""
+    return {tp: mean_on_trace(system, tp, node).mean() for tp in TPS if holds(system, tp)}
 
 
 def _percents(by_tp: Mapping[int, float]) -> str:
@@ -89,6 +89,36 @@ def _between(paper: Any, target: Target) -> Answer:
     low, middle, high = (_waste_by_tp(s) for s in (BEST, "NVL-576", "NVL-72"))
     between = all(low[tp] < middle[tp] < high[tp] for tp in TPS)
     return Answer("between" if between else "not between", _waste_texts((BEST, "NVL-576", "NVL-72")), holds=between)
+
+
+_SERVER = 8  # GPUs of the larger nodes of 6.1
+_OF_SERVERS = ("NVL-72", "NVL-576", "TPUv4", "SiP-Ring")  # systems whose units are whole nodes of 8 GPUs
+
+
+def _lowest_with_servers(paper: Any, target: Target) -> Answer:
+    """Return whether K=3 wastes the least with nodes of 8 GPUs, and as little as an ideal switch, to 0.1 % of NPUs.
+
+    At TP-8, where a group is a node, others may waste as little.
+    """
+    best, ideal = (_waste_by_tp(system, _SERVER) for system in (BEST, IDEAL))
+    others = {system: _waste_by_tp(system, _SERVER) for system in _OF_SERVERS}
+    lowest = all(best[tp] < other[tp] for other in others.values() for tp in TPS if tp > _SERVER) and all(
+        best[_SERVER] <= other[_SERVER] for other in others.values()
+    )
+    near = max(best[tp] - ideal[tp] for tp in TPS)
+    told = tuple(f"{system}: {_percents(of)}" for system, of in {BEST: best, IDEAL: ideal, **others}.items())
+    ours = f"{'lowest' if lowest else 'not lowest'}, within {100 * near:.2f} points of an ideal switch"
+    return Answer(ours, told, holds=lowest and near <= _NEAR)
+
+
+def _distance_with_servers(paper: Any, target: Target) -> Answer:
+    """Return how far the wastes of K=2 and K=3 are apart with nodes of 8 GPUs; others must be farther above TP-8."""
+    few, more = (_waste_by_tp(system, _SERVER) for system in (FEWER, BEST))
+    others = [_waste_by_tp(system, _SERVER) for system in _OF_SERVERS]
+    apart = max(few[tp] - more[tp] for tp in TPS)
+    nearest = min(abs(other[tp] - more[tp]) for other in others for tp in TPS if tp > _SERVER)
+    told = f"{FEWER}: {_percents(few)}", f"{BEST}: {_percents(more)}"
+    return Answer(f"within {100 * apart:.2f} points", told, holds=apart <= _NEAR < nearest)
 
 
 def _cubes(paper: Any, target: Target) -> Answer:
@@ -210,4 +240,6 @@ ANSWERS: Mapping[str, AnswerFunction] = {
     "s-7": _scale,
     "s-8": _waits,
     "t1": _explosion,
+    "8-near": _lowest_with_servers,
+    "8-k2": _distance_with_servers,
 }

@@ -10,6 +10,7 @@ import numpy as np
 from emu.arrays import F64
 from launch.papers.infinitehbd import costs, counts, orderings, traffic, waste
 from launch.papers.infinitehbd.costs import PRICED, aggregate
+from launch.papers.infinitehbd.dimensions import DIMENSIONS
 from launch.papers.infinitehbd.orderings import SCALES, largest, waiting
 from launch.papers.infinitehbd.setting import assumptions, paper_step
 from launch.papers.infinitehbd.times import PLACED
@@ -167,8 +168,9 @@ FITTED: Mapping[str, FittedInput] = {
     **{f"hbd-{row}": _TRAFFIC for row in traffic.ANSWERS},
     "hbd-agg-": _GPU_PRICE,
     "hbd-oe-step": _STEPS,
+    "hbd-7-fixed": _STEPS,
 }
-_ALL = (TRAINING, costs.ANSWERS, waste.ANSWERS, orderings.ANSWERS, traffic.ANSWERS, PLACED, counts.ANSWERS)
+_ALL = (TRAINING, costs.ANSWERS, waste.ANSWERS, orderings.ANSWERS, traffic.ANSWERS, PLACED, DIMENSIONS, counts.ANSWERS)
 PAPER = register(
     Paper(
         Path(__file__).parent,

@@ -28,6 +28,7 @@ SYSTEMS: Mapping[str, str] = {
     "TPUv4": "tpuv4:cubes=5x3x3",
     "SiP-Ring": "sip-ring:size={tp},rings={rings}",
 }
+_WORDS = {**SYSTEMS, "InfiniteHBD (K=4)": "infinitehbd:k=4"}
 IDEAL, BEST, FEWER = "Big-Switch", "InfiniteHBD (K=3)", "InfiniteHBD (K=2)"
 RACKS = ("NVL-36", "NVL-72")
 RATES = (0.0, 0.01, 0.02, 0.03, 0.05, 0.07, 0.10)  # shares of faulty nodes in figures 14 and 22
@@ -40,13 +41,20 @@ def holds(system: str, tp: int) -> bool:
     return not (system == "NVL-36" and tp > 36)
 
 
-def word_of(system: str, tp: int) -> str:
-    """Return the text of a system's topology for `--topology`; the rings of SiP-Ring have the size of TP (6.1)."""
-    return SYSTEMS[system].format(tp=tp, rings=NPUS // tp)
+def word_of(system: str, tp: int, node: int = NODE) -> str:
+    """Return the text of a system's topology for `--topology`; the rings of SiP-Ring have the size of TP (6.1).
+
+    Args:
+        system: The name of the system.
+        tp: The size of groups.
+        node: The GPUs of a node.
+    """
+    word = _WORDS[system].format(tp=tp, rings=NPUS // tp)
+    return f"{word},dims=1x{NPUS // (2 * node)}x2x{node}" if node != NODE and word.startswith("infinitehbd:") else word
 
 
 @cache
-def on_trace(system: str, tp: int, seed: int = 0, repair_days: float = 0.0) -> Waste:
+def on_trace(system: str, tp: int, seed: int = 0, repair_days: float = 0.0, node: int = NODE) -> Waste:
     """Return the waste of 2,880 GPUs over the production trace.
 
     Args:
@@ -54,8 +62,9 @@ def on_trace(system: str, tp: int, seed: int = 0, repair_days: float = 0.0) -> W
         tp: The size of groups.
         seed: The seed of the order of servers.
         repair_days: The time of every repair; 0.0: as logged.
+        node: The GPUs of a node.
     """
-    return waste_of(machine_of(build_topology(word_of(system, tp)), NPUS), tp, trace(seed, repair_days))
+    return waste_of(machine_of(build_topology(word_of(system, tp, node)), NPUS), tp, trace(seed, repair_days, node))
 
 
 @cache
@@ -69,17 +78,17 @@ def side_by_side(k: int, tp: int, seed: int) -> float:
 
 
 @cache
-def trace(seed: int, repair_days: float = 0.0) -> MachineStates:
-    """Return the states of a machine's nodes over the paper's production trace of faults."""
+def trace(seed: int, repair_days: float = 0.0, node: int = NODE) -> MachineStates:
+    """Return the states of a machine's nodes over the paper's production trace of faults; see `on_trace`."""
     log = production_log().lasting(repair_days) if repair_days else production_log()
-    return LoggedFaults(NODE, seed, log, SOURCE, GPUS).for_machine(NPUS).states
+    return LoggedFaults(node, seed, log, SOURCE, GPUS).for_machine(NPUS).states
 
 
 @cache
-def at_rate(system: str, tp: int, rate: float) -> Waste:
-    """Return the waste if each node is faulty with the same probability."""
-    drawn = independent_states(rate, NPUS // NODE, _DRAWS, 0)
-    return waste_of(machine_of(build_topology(word_of(system, tp)), NPUS), tp, drawn)
+def at_rate(system: str, tp: int, rate: float, node: int = NODE) -> Waste:
+    """Return the waste if each node, of `node` GPUs, is faulty with the same probability."""
+    drawn = independent_states(rate, NPUS // node, _DRAWS, 0)
+    return waste_of(machine_of(build_topology(word_of(system, tp, node)), NPUS), tp, drawn)
 
 
 @cache
@@ -97,9 +106,9 @@ def faulty_quantile(quantile: float) -> float:
 
 
 @cache
-def mean_on_trace(system: str, tp: int) -> F64:
+def mean_on_trace(system: str, tp: int, node: int = NODE) -> F64:
     """Return [8] the waste of a system, a mean over the time of the fault trace, for each of 8 random orders of the servers."""
-    return np.array([on_trace(system, tp, seed).mean for seed in range(ORDERS)])
+    return np.array([on_trace(system, tp, seed, node=node).mean for seed in range(ORDERS)])
 
 
 def _mean(paper: Any, target: Target) -> Answer:
@@ -153,6 +162,20 @@ def _waste_of_k2(paper: Any, target: Target) -> Answer:
     return Answer(found, (told,), holds=rest < found <= float(target.value))
 
 
+def _below_bounds(paper: Any, target: Target) -> Answer:
+    """Return the waste that breaks of the line add for K of 2, 3 and 4, in per cent, beside the paper's bounds.
+
+    What an ideal switch wastes with the same faults is subtracted.
+    """
+    rate, node, tp = float(target.given["rate"]) / 100, target.number("node"), target.number("tp")
+    ideal = at_rate(IDEAL, tp, rate, node).mean
+    found = [100 * (at_rate(f"InfiniteHBD (K={k})", tp, rate, node).mean - ideal) for k in (2, 3, 4)]
+    bounds = [float(bound) for bound in target.given["bounds"].split("+")]
+    fine = found[0] > found[1] > found[2] - 1e-12 and all(0 <= of <= most for of, most in zip(found, bounds, strict=True))
+    told = f"{_DRAWS} draws of {NPUS // node} nodes; an ideal switch wastes {100 * ideal:.2f} %, which is subtracted"
+    return Answer(", ".join(f"{each:.4f}" for each in found), (told,), holds=fine)
+
+
 _LINES = 2000
 
 
@@ -178,4 +201,5 @@ ANSWERS: Mapping[str, AnswerFunction] = {
     "w-ninth": _ninth,
     "c-eb": _breakpoints,
     "c-loose": _waste_of_k2,
+    "c-below": _below_bounds,
 }

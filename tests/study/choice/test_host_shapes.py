@@ -1,5 +1,8 @@
 """The fastest algorithm is never slower than a library's choice, nor than rings and trees on (hosts x NPUs of a host)."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from emu.collective.algorithm import ALGORITHMS, algorithm, compact_schedule
@@ -10,6 +13,7 @@ from emu.study.choice.site import Requirement, Site
 from emu.study.timing import CollectiveJob, time_collective
 from emu.topology.catalogue import build_topology
 from emu.topology.facts.hosts import host_grid
+from emu.topology.topology import Topology
 
 HOSTS = (  # a topology, and how many of its NPUs have ranks
     ("hpn:pod:dims=2x4x4,aggs=4", 32),
@@ -66,3 +70,25 @@ def test_npus_that_do_not_come_host_by_host_have_no_grid_of_hosts() -> None:
     assert host_grid(topology, tuple(range(8, 32))) == (3, 8)
     assert host_grid(topology, tuple(range(0, 32, 4))) == (4, 2)
     assert host_grid(topology, tuple(range(12))) == host_grid(topology, (0, 8, 1, 9)) == ()
+
+
+def _widened(line: str, times: int) -> Topology:
+    """Return a UB-Mesh whose links out of racks are so many times as fast."""
+    topology = build_topology(line)
+    inside = np.isin(topology.links.dimension, [i for i, tier in enumerate(topology.tiers) if tier.startswith(("X", "Y"))])
+    rates = topology.links.bandwidth_Bps * np.where(inside, 1, times)
+    return replace(topology, links=replace(topology.links, bandwidth_Bps=rates))
+
+
+@pytest.mark.parametrize("times", [1, 2, 4])
+def test_algorithms_keep_the_shape_of_racks_where_links_between_racks_are_wider(times: int) -> None:
+    """From two times on an NPU's links out of its rack are faster than those inside; a group has 8 NPUs of each of 16 racks."""
+    site = Site.of(_widened("ub-mesh:pod", times), tuple(range(0, 1024, 8)))
+    assert site.dims_for(algorithm("all_gather", "hierarchical-direct")) == (16, 8)
+
+
+def test_of_hosts_and_of_an_algorithms_best_shape_the_busiest_link_decides_where_hosts_are_joined_by_faster_links() -> None:
+    site = Site.first(build_topology("ub-mesh:superpod:dims=2x2x2x2x4"))
+    assert host_grid(site.topology, site.npus) == (16, 4)
+    assert site.dims_for(algorithm("all_reduce", "torus-buckets")) == (16, 4)
+    assert site.dims_for(algorithm("all_reduce", "hyperx-direct")) == (8, 8)

@@ -42,7 +42,7 @@ MANY_SWITCHES = (
     *("hpn:dcn-plus:dims=3x1x2x1,aggs=1,parallel=1", "hpn:dims=3x1x2x1,aggs=1", "ub-mesh:pod:dims=1x1x2x3"),
 )
 # The middle of the numbering is not the best place to cut circuits that lead everywhere; nothing else is tried.
-ABOVE = {"sip-ocs:n=6,ports=2": 2.0, "sip-ocs:n=16": 1.125}
+ABOVE = {"sip-ocs:n=12,ports=4": 5 / 3, "sip-ocs:n=16": 1.125}
 
 
 def _joint(topology):

@@ -1,5 +1,7 @@
 """Servers as the links of a topology tell them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -46,3 +48,15 @@ def test_a_stack_that_takes_a_share_of_the_bandwidth_leaves_servers_and_wires_as
     assert under.links.bandwidth_Bps[0] < under.links.bandwidth_Bps[-1]
     for name in ("of", "within_Bps", "between_Bps"):
         assert getattr(hosts_of(under), name)[:4] == pytest.approx(getattr(hosts_of(topology), name)[:4])
+
+
+@pytest.mark.parametrize("times", [1, 2, 8])
+def test_a_fabric_whose_links_between_racks_are_widened_keeps_its_hosts(times) -> None:
+    """NPUs of UB-Mesh have 28 lanes in either direction of a rack and 16 out of it, which are 32 if they are doubled."""
+    topology = build_topology("ub-mesh:pod:dims=1x2x8x8")
+    inside = np.isin(topology.links.dimension, [i for i, tier in enumerate(topology.tiers) if tier.startswith(("X", "Y"))])
+    rates = topology.links.bandwidth_Bps * np.where(inside, 1, times)
+    found = hosts_of(replace(topology, links=replace(topology.links, bandwidth_Bps=rates)))
+    assert found.of[:128].tolist() == [0] * 64 + [1] * 64
+    assert found.within_Bps[0] == pytest.approx(14 * 56e9)
+    assert found.between_Bps[0] == pytest.approx(times * 4 * 56e9)

@@ -1,17 +1,14 @@
-"""SiP-ML's two fabrics as other papers model them: static rings, and one layer of circuit switches.
+"""SiP-Ring as the InfiniteHBD paper models it: static rings of as many GPUs as tensor parallelism has, which never change.
 
-Source: Khani et al., SiP-ML (SIGCOMM 2021). SiP-Ring is that of InfiniteHBD (Shou et al., SIGCOMM 2025), 6.1: rings of as many
-GPUs as tensor parallelism has, which never change. SiP-OCS is that of Flex-SiPAC (Wu et al., 2024), 6.A.2: N GPUs with Q ports,
-one on each of Q optical circuit switches (OCS) of N ports.
+Source: Shou et al., InfiniteHBD (SIGCOMM 2025), 6.1, after Khani et al., SiP-ML (SIGCOMM 2021).
 """
 
 from functools import partial
 
 import numpy as np
 
-from emu.arrays import I64, column
-from emu.errors import must_be
-from emu.topology.builders.route_parts import join, link_if, mix
+from emu.arrays import I64
+from emu.topology.builders.route_parts import join, link_if
 from emu.topology.builders.wiring import Cables, fabric
 from emu.topology.catalogue import HOP_LATENCY, Bandwidth, Count, Invariants, Latency, topology
 from emu.topology.gang_rule import in_free_units
@@ -21,11 +18,8 @@ from emu.topology.usable_npus import usable_in_healthy_units
 from emu.units import format_bandwidth, format_time, seconds
 
 _RING_SOURCE = "InfiniteHBD (SIGCOMM 2025), 2.2 and 6.1, after Khani et al., SiP-ML (SIGCOMM 2021)"
-_OCS_SOURCE = "Wu et al., Flexible silicon photonic architecture (2024), 6.A.2, after Khani et al., SiP-ML (SIGCOMM 2021)"
 _HBD = 800e9  # bytes per second out of a GPU, one direction: 6.4 Tb/s (InfiniteHBD 6.1)
 _DCN = 50e9  # 400 Gb/s (InfiniteHBD 6.1)
-_CU = 240e9  # 1920 Gb/s (Flex-SiPAC 6.B.1)
-_PORTS = 16  # default number of OCS (Flex-SiPAC 6.A.2)
 
 
 def _ring_links(rings: int, size: int) -> int:
@@ -135,71 +129,3 @@ def _ring_draw(size: int, rings: int) -> Drawing:
     hub = np.array([[(min(columns, rings) - 1) * pitch / 2, pitch]])
     boxes = frames("ring", size, rings * (size > 1))
     return Drawing(np.concatenate((np.stack((x, y), axis=-1), hub[: rings > 1])), boxes)
-
-
-def _ocs_invariants(n: int, ports: int, bandwidth: float, **_: object) -> Invariants:
-    """Return the invariants of the ocs topology by closed forms."""
-    degree = min(ports, n - 1)
-    return Invariants(
-        n * degree,
-        degree,
-        1 if degree == n - 1 else None,
-        npus=n,
-        switches=0,
-        injection_Bps=bandwidth,
-    )
-
-
-@topology(
-    "sip-ocs",
-    source=_OCS_SOURCE,
-    examples=("n=16", "n=6,ports=2", "n=64", "n=20,ports=5,bandwidth=100GB/s", "n=2,ports=1", "n=8,ports=17"),
-    full=("n=64,ports=64", "n=512,ports=64"),
-    invariants=_ocs_invariants,
-)
-def sip_ocs(n: Count, ports: Count = _PORTS, bandwidth: Bandwidth = _CU, latency: Latency = HOP_LATENCY) -> Topology:
-    """Join N GPUs by a port on each of Q optical circuit switches, set to join each GPU with as many others as possible.
-
-    Args:
-        n: GPUs, and ports of a switch.
-        ports: Q: ports of a GPU, and switches.
-        bandwidth: Bandwidth of a GPU, over all ports.
-        latency: Latency of a hop through a switch.
-    """
-    if n % 2:
-        raise must_be("sip-ocs", "n", "even, as a circuit joins two GPUs", n, f"take {n + 1}")
-    if ports == 1 and n > 2:
-        raise must_be("sip-ocs", "ports", "2 or more, as one joins GPUs in pairs only", ports)
-    check_link_count("sip-ocs", n * min(ports, n - 1))
-    matchings, circuits = _matchings(n, ports)
-    rate = bandwidth / ports
-    laid = [Cables("link through OCS", *pair, rate * k, latency) for pair, k in zip(matchings, circuits, strict=True)]
-    bill, words = {"OCS": ports, "fibre": n * ports}, _ocs_assumptions(n, ports, rate, latency)
-    return fabric("sip-ocs", n, laid, None, bill=bill, dims=(n,), assumptions=words, tiers=("circuit",))
-
-
-def _matchings(n: int, ports: int) -> tuple[list[tuple[I64, I64]], list[int]]:
-    """Return the node pairs that the circuits of each kind join, and the number of switches for each kind.
-
-    The complete graph has n - 1 perfect matchings i + j = c (mod n - 1). The first two make one ring. The others come in a
-    pseudo-random order, because neighbouring ones would lead to the same few GPUs.
-    """
-    chosen = min(ports, n - 1)
-    order = np.argsort(mix(np.arange(n - 1)))
-    sums = np.concatenate((np.arange(n - 1)[:2], order[order > 1]))[:chosen]
-    i = np.arange(n - 1)
-    found = []
-    for c in sums:
-        j = (c - i) % (n - 1)
-        found.append((column(i[i <= j], np.int64), column(np.where(i == j, n - 1, j)[i <= j], np.int64)))
-    return found, [ports // chosen + (k < ports % chosen) for k in range(chosen)]
-
-
-def _ocs_assumptions(n: int, ports: int, rate: float, latency: int) -> tuple[str, ...]:
-    """Return sentences on the assumptions of the topology."""
-    chosen = min(ports, n - 1)
-    return (
-        f"a port carries {format_bandwidth(rate)} one way, a hop takes {format_time(seconds(latency))}",
-        f"each GPU is joined with {chosen} of {n - 1} others, drawn once (the paper spreads evenly over as many as can be)",
-        "circuits stay as they are whatever the jobs; a GPU relays, over fewest circuits, by a hash where several do",
-    )
