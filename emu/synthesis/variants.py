@@ -45,7 +45,6 @@ _FEW = 2**15  # ranks times hops, of which a matching takes no time
 
 MATCHED, LANES, STREAMS, HOP_STREAMS, BOTH_WAYS = "matched", "lanes", "streams", "streams by hops", "both ways"
 GRID, GRID_AXES, IN_SWITCHES = "translated", "translated along axes", "in switches"
-TREE_STREAMS = "streams by trees"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +103,7 @@ class VariantFamilies:
             yield LANES
         yield STREAMS
         if not self.is_direct:
-            yield from (HOP_STREAMS, TREE_STREAMS)
+            yield HOP_STREAMS
         if self.op.name == "all_reduce":
             yield BOTH_WAYS
 
@@ -115,8 +114,6 @@ class VariantFamilies:
         if how in (GRID, GRID_AXES):
             return self._on_grid(how)
         made = {MATCHED: self._matched, BOTH_WAYS: self._both_ways, IN_SWITCHES: self._in_switches}
-        if how == TREE_STREAMS:
-            return self._by_trees(how, self.hops)
         if how in made:
             return made[how]()
         return self._ordered(how, 1 if how == LANES or self.is_small else 8)
@@ -211,15 +208,13 @@ class VariantFamilies:
     def _in_switches(self) -> Family:
         """Yield schedules whose trees pass switches that copy and add, in more and more pieces."""
         hops = adding_hops(self.topology, tuple(self.hops.npus.tolist()))
-        return iter(()) if hops is None else self._by_trees(IN_SWITCHES, hops)
-
-    def _by_trees(self, how: str, hops: HopNetwork) -> Family:
-        """Yield schedules of the trees of hops among which a linear program divides blocks, in more and more pieces."""
+        if hops is None:
+            return
         roots = [range(hops.n_ranks)] if self.op.name == "all_reduce" else [[root] for root in self.roots]
         most = max(1, _MOST_TREES // len(roots) // (1 if len(roots) > 1 else 4))
         found = steiner_forests(hops, roots, _INWARD[self.op.name], min(most, 128), self.tick)
         if found is not None:
-            yield from self._in_pieces(how, found[1], found[0])
+            yield from self._in_pieces(IN_SWITCHES, found[1], found[0])
 
     def _in_pieces(self, how: str, forests: tuple[Forest, ...], hops: HopNetwork) -> Family:
         """Yield the streams of forests with the same roots, in more and more pieces."""
