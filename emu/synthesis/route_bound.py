@@ -45,8 +45,9 @@ def routes_s_per_byte(hops: HopNetwork, operation: str) -> float | None:
     search, price = _PriceSearch(_Pairs.of(hops), operation), np.ones(0)
     for price in _simple_prices(hops):
         search.tried(price)
-    for power in np.repeat(*zip(*_TURNS, strict=True)):
-        price = price * np.exp(power * (load := search.tried(price)) / load.max())
+    for power in [power for power, turns in _TURNS for _ in range(turns)]:
+        load = search.tried(price)
+        price = price * np.exp(power * load / load.max())
     for _ in range(_SOLVED):
         most, price = search.solved()
         if search.least >= _NEAR * most:

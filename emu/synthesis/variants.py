@@ -210,8 +210,7 @@ class VariantFamilies:
         hops = adding_hops(self.topology, tuple(self.hops.npus.tolist()))
         if hops is None:
             return
-        reduces_all = self.op.name == "all_reduce"
-        roots = [range(hops.n_ranks)] if reduces_all else [[root] for root in self.roots]
+        roots = [range(hops.n_ranks)] if self.op.name == "all_reduce" else [[root] for root in self.roots]
         most = max(1, _MOST_TREES // len(roots) // (1 if len(roots) > 1 else 4))
         found = steiner_forests(hops, roots, _INWARD[self.op.name], min(most, 128), self.tick)
         if found is not None:

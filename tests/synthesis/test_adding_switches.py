@@ -123,6 +123,13 @@ def test_only_switches_that_a_topology_names_and_software_asks_for_are_used():
     assert (np.diff(hops.start)[~helps] > 1).all()  # the others pass switches that only pass on
 
 
+def test_a_switch_behind_one_that_only_passes_on_is_not_reached():
+    rows = [(a, b, 1e9, 0) for a, b in ((0, 2), (2, 0), (1, 2), (2, 1), (2, 3), (3, 2))]
+    topology = replace(made(2, 4, rows), adds=True, adders=np.arange(4) == 3)
+    hops = adding_hops(topology, (0, 1))
+    assert sorted(zip(hops.src.tolist(), hops.dst.tolist(), strict=True)) == [(0, 1), (1, 0)]
+
+
 def test_a_tree_takes_a_switch_where_that_is_cheaper():
     src, dst = np.array([0, 3, 3, 0, 1]), np.array([3, 1, 2, 1, 2])  # a star around node 3, and a chain
     hops = DirectedHops.of(src, dst, 4, inward=False)

@@ -94,8 +94,10 @@ class _TreeSearch:
         """
         hops, n = self.pool.hops, self.pool.hops.n_ranks - self.pool.hops.helpers
         cost = np.add.reduceat((price / hops.capacity_Bps)[hops.link], hops.start[:-1])
-        directed = [DirectedHops.of(hops.src, hops.dst, hops.n_ranks, inward=way) for way in self.pool.ways]
-        raised, best, total = cost + _LONG * cost.mean(), list[int](), 0.0
+        few = np.lexsort((cost, hops.src * hops.n_ranks + hops.dst))
+        few = few[np.flatnonzero(np.diff((hops.src * hops.n_ranks + hops.dst)[few], prepend=-1))]  # the cheapest of each pair
+        directed = [DirectedHops.of(hops.src[few], hops.dst[few], hops.n_ranks, inward=way) for way in self.pool.ways]
+        raised, best, total = (cost + _LONG * cost.mean())[few], list[int](), 0.0
         for block, roots in enumerate(self.roots):
             self.tick()
             least, found = np.inf, -1
@@ -104,7 +106,7 @@ class _TreeSearch:
                 there = [half for half in halves if half is not None]
                 if len(there) < len(halves):
                     return None
-                hop = np.stack(there)
+                hop = np.where(np.stack(there) >= 0, few[np.stack(there)], -1)
                 tree, taken = self.pool.add(block, root, hop), float(cost[hop[hop >= 0]].sum())
                 least, found = min((least, found), (taken, tree))
             best.append(found)
