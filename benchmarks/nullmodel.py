@@ -32,7 +32,7 @@ SAME: Mapping[str, object] = {
     **{f"networks.{name}": 1e-3 for name in ("collective_s", "plan_s", "time_s", "all_reduces_s")},
     "paper_steps.step_of": _STEP,
     "infinitehbd.costs.aggregate": 1e4,
-    "infinitehbd.dimensions.step_s": 1.0,
+    "infinitehbd.times.step_s": 1.0,
     "infinitehbd.times.placed_step": PlacedStep(1.0, 0.05, 0.05, 0.5),
     "infinitehbd.traffic.crossing": 6.0,
     "infinitehbd.training.best_plan": (plan_of(DENSE, 8, 16, 8), _STEP, "any"),

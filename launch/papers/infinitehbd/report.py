@@ -10,7 +10,6 @@ import numpy as np
 from emu.arrays import F64
 from launch.papers.infinitehbd import costs, counts, orderings, traffic, waste
 from launch.papers.infinitehbd.costs import PRICED, aggregate
-from launch.papers.infinitehbd.dimensions import DIMENSIONS
 from launch.papers.infinitehbd.orderings import SCALES, largest, waiting
 from launch.papers.infinitehbd.setting import assumptions, paper_step
 from launch.papers.infinitehbd.times import PLACED
@@ -170,7 +169,7 @@ FITTED: Mapping[str, FittedInput] = {
     "hbd-oe-step": _STEPS,
     "hbd-7-fixed": _STEPS,
 }
-_ALL = (TRAINING, costs.ANSWERS, waste.ANSWERS, orderings.ANSWERS, traffic.ANSWERS, PLACED, DIMENSIONS, counts.ANSWERS)
+_ALL = (TRAINING, costs.ANSWERS, waste.ANSWERS, orderings.ANSWERS, traffic.ANSWERS, PLACED, counts.ANSWERS)
 PAPER = register(
     Paper(
         Path(__file__).parent,

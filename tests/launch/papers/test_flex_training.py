@@ -2,7 +2,8 @@
 
 import pytest
 
-from launch.papers.flex_sipac.training import FLEX, JOBS, MESH, SHARED, bert, candle, iteration_s, sigma, time_s, vgg
+from launch.papers.flex_sipac.training import FLEX, JOBS, LIGHT, MESH, SHARED, bert, candle, iteration_s, sigma, time_s, vgg
+from launch.papers.networks import collective_s
 
 
 def test_models_have_as_many_parameters_as_are_published():
@@ -28,3 +29,10 @@ def test_two_equal_jobs_have_no_skew_and_a_single_one_has_1():
 @pytest.mark.parametrize("job", [256, 512])
 def test_a_mesh_crosses_other_cus_where_sipco_has_neighbours_alone(job):
     assert time_s(MESH, 512, job, 2**10) > time_s(FLEX, 512, job, 2**10)
+
+
+def test_circuits_of_sip_ocs_stay_within_a_job_whatever_else_runs():
+    """Half of the GPUs are joined as those of a whole smaller system with as many switches are."""
+    alone = collective_s("sip-ocs:n=32", "all_reduce", "direct", 32, 2**20)
+    assert time_s(LIGHT, 64, 32, 2**20) == pytest.approx(alone, rel=1e-12)
+    assert time_s(FLEX, 64, 64, 2**20) < time_s(LIGHT, 64, 64, 2**20)
