@@ -9,6 +9,8 @@ from emu.collective.algorithm import algorithm
 from emu.collective.operation import operation
 from emu.collective.schedule import Schedule, Sends
 from emu.collective.shape import Shape
+from emu.fabric.engine.packets.packet_network import PacketNetwork
+from emu.fabric.engine.packets.packet_run import PacketRun, run_packets, ways_of
 from emu.fabric.lower import FabricJob, lower
 from emu.fabric.run import run_graph
 from emu.study.timing import CollectiveJob, time_collective
@@ -104,3 +106,11 @@ def all_reduces_s(word: str, name: str, shape: Shape, groups: I64, size: int) ->
     """
     plan, topology = algorithm("all_reduce", name).schedule(shape), build_once(word)
     return time_s(concurrent_schedule(plan, groups, topology.n_npus), size // plan.n_slots, topology)
+
+
+def run_by_packets(plan: Schedule, size: int, topology: Topology, network: PacketNetwork) -> PacketRun:
+    """Return the run of a schedule by packets, in which each slot has `size` bytes and rank i is on NPU i."""
+    npus = np.arange(topology.n_npus, dtype=np.int32)
+    lowered = lower(FabricJob(plan, np.full(plan.n_slots, size), topology, npus))
+    ways = ways_of(lowered.graph, topology, network, lowered.route_keys)
+    return run_packets(lowered.graph, topology, network, ways=ways)

@@ -7,6 +7,7 @@ from typing import Any
 from launch.papers.hpn.counts import WORDS
 from launch.papers.hpn.figures import OUTAGES, over_time
 from launch.papers.hpn.times import TIMES, dual_plane
+from launch.papers.hpn.traffic import QUEUES
 from launch.papers.hpn.training import ALGORITHMS, DEVICE, STACK, STEPS
 from launch.papers.paper import Curve, Figure, FittedInput, Paper, from_nothing, register
 from launch.papers.paper_steps import PaperSteps
@@ -29,13 +30,24 @@ def _dual_plane(paper: Any) -> Figure:
 
 
 _PAIRS = FittedInput("4 connections a pair of NICs, which gives the 3:1 of 6.1", rows=("hpn-3x",))
-_BY_PAIRS = ("hpn-3x", "hpn-716", "hpn-347", "hpn-mar", "hpn-ag", "hpn-ar", "hpn-dp-", "hpn-625", *STEPS)  # rows timed by it
+_BY_PAIRS = (
+    "hpn-3x",
+    "hpn-716",
+    "hpn-347",
+    "hpn-mar",
+    "hpn-ag",
+    "hpn-ar",
+    "hpn-dp-",
+    "hpn-625",
+    *QUEUES,
+    *STEPS,
+)  # rows timed by it
 PAPER = register(
     Paper(
         Path(__file__).parent,
         title="Alibaba HPN",
         source="Qian et al., Alibaba HPN: A Data Center Network for Large Language Model Training (SIGCOMM 2024).",
-        answers={**STEPS, **OUTAGES, **from_nothing(TIMES)},
+        answers={**STEPS, **OUTAGES, **from_nothing({**TIMES, **QUEUES})},
         fitted=dict.fromkeys(_BY_PAIRS, _PAIRS),
         words=WORDS,
         figures={"18": over_time, "19": _dual_plane},

@@ -1,8 +1,9 @@
 """Figure 14 of the RailX paper (6.1.2, 6.3): the throughput of an all_to_all, and throughput and latency of random packets.
 
-A packet has 4 flits and goes to a random chip. Links share max-min fairly; buffers, virtual channels and routers are not
-modelled. A cycle is a tenth of the longest link's latency (6.1.2); a port carries one flit in it. A port has the same rate on
-every fabric, and a chip has 8 of them; several ports to one neighbour are one link.
+A packet has 4 flits and goes to a random chip. Links share max-min fairly, without buffers, virtual channels and routers; one
+row is by packets, with the buffers of table 5 and credits. A cycle is a tenth of the longest link's latency (6.1.2); a port
+carries one flit in it. A port has the same rate on every fabric, and a chip has 8 of them; several ports to one neighbour are
+one link.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,14 +13,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from emu.arrays import F64, I64, column
+from emu.arrays import I64, column
 from emu.collective.schedule import Schedule, Sends
+from emu.fabric.engine.packets.packet_network import network_of
 from emu.fabric.graph import Graph
 from emu.fabric.lower import FabricJob, lower
 from emu.fabric.run import run_graph
 from emu.topology.topology import Topology
 from emu.units import TICKS_PER_S
-from launch.papers.networks import build_once, collective_s
+from launch.papers.networks import build_once, collective_s, run_by_packets
 from launch.papers.railx.counts import HYPERX, line_cost
 from launch.papers.targets import Answer
 
@@ -38,7 +40,30 @@ def saturated_throughput(word: str, ports: int = PORTS) -> float:
         ports: The ports of a chip; each has one packet under way, and then the next.
     """
     topology = build_once(word)
-    arrived = np.sort(_arrivals_s(topology, ports))
+    packets = _offered(topology, ports)
+    return _throughput_of(topology, run_graph(_graph(topology, packets)).end_fs)
+
+
+def throughput_with_credits(word: str, buffer: int) -> float:
+    """Return the throughput of `saturated_throughput` by packets that wait for credits, on the lanes of the topology's routes.
+
+    Args:
+        word: The topology.
+        buffer: The flits for which each channel of a link has room (16 in table 5).
+    """
+    topology = build_once(word)
+    flit = round(_cycle_s(topology) * PORT_BPS)
+    network = network_of(
+        "ub", payload_bytes=_FLITS * flit, header_bytes=0, credit_bytes=buffer * flit, forwarding="cut-through"
+    )
+    packets = _offered(topology, PORTS)
+    run = run_by_packets(packets, _FLITS * flit, topology, network)
+    return _throughput_of(topology, run.timeline.end_fs[: packets.n_slots])
+
+
+def _throughput_of(topology: Topology, end_fs: I64) -> float:
+    """Return the flits of a chip in a cycle over the middle half of packets that arrive at these ticks [packets]."""
+    arrived = np.sort(end_fs) / TICKS_PER_S
     first, last = len(arrived) // 4, 3 * len(arrived) // 4
     return float((last - first) * _FLITS / topology.n_npus / ((arrived[last] - arrived[first]) / _cycle_s(topology)))
 
@@ -76,16 +101,15 @@ def _graph(topology: Topology, packets: Schedule) -> Graph:
     return lower(FabricJob(packets, sizes, topology, np.arange(topology.n_npus, dtype=np.int32))).graph
 
 
-def _arrivals_s(topology: Topology, ports: int) -> F64:
-    """Return [packets] the seconds until each packet has arrived."""
+def _offered(topology: Topology, ports: int) -> Schedule:
+    """Return the packets that ports of all chips send to chips drawn at random, one after another."""
     rng, n = np.random.default_rng(0), topology.n_npus
     src, port = np.repeat(np.arange(n), ports), np.tile(np.arange(ports), n)
     rounds = []
     for number in range(_ROUNDS):
         away: I64 = rng.integers(1, n, src.size)
         rounds.append(Sends(src, (src + away) % n, np.arange(src.size) + number * src.size, channel=port))
-    found = run_graph(_graph(topology, Schedule.build(n, _ROUNDS * src.size, rounds))).end_fs / TICKS_PER_S
-    return np.asarray(found, np.float64)
+    return Schedule.build(n, _ROUNDS * src.size, rounds)
 
 
 @cache
@@ -141,6 +165,14 @@ def _throughput() -> Answer:
     return Answer(saturated_throughput(word), (words, others, "the bound by equation 3 is 1.125"))
 
 
+def _throughput_with_credits() -> Answer:
+    """Return the throughput of random packets where links have the buffers of table 5."""
+    word = f"{HYPERX},k=4"
+    words = "packets of 4 flits, cut through, with credits for 16 flits a channel (table 5), on the channels of the routes"
+    wider = ", ".join(f"{flits} flits {throughput_with_credits(word, flits):.2f}" for flits in (24, 32))
+    return Answer(throughput_with_credits(word, 16), (words, f"with room for {wider}"))
+
+
 def _throughput_by_k() -> Answer:
     """Return how the throughput grows with the bandwidth k of links inside nodes."""
     by = {k: drawn.through() for k, drawn in BY_K.items()}
@@ -165,6 +197,7 @@ def _best() -> Answer:
 
 ALL_TO_ALL: Mapping[str, Callable[[], Answer]] = {
     "rx-f14-thr": _throughput,
+    "rx-f14-credits": _throughput_with_credits,
     "rx-f14-k1": _throughput_by_k,
     "rx-f14-best": _best,
 }

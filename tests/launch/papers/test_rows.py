@@ -18,6 +18,7 @@ PAGES = "".join(path.read_text() for path in (Path(__file__).resolve().parents[3
 # What the papers' own figures contradict, and what nothing here works out.
 MISSED = {
     *("hpn-t2-t2-clos", "hpn-ckpt", "hpn-dp-lo", "hpn-dp-hi", "hpn-ar", "hpn-mar", "hpn-625", "hpn-l7", "hpn-l13", "hpn-g175"),
+    *("hpn-918", "rx-f14-credits"),
     *("fs-s-4", "fs-26", "fs-flex-shape", "fs-7-small", "fs-7-large", "fs-7-ocs", "fs-8-best", "fs-8-ocs"),
     *("fs-8b-best", "fs-8b-ocs"),
     *("rx-t2-torus-d", "rx-30", "rx-eq8-k", "rx-f15-1", "rx-f15-2", "rx-f15-3", "rx-t3-Hx7-2ft-cgb"),
@@ -47,7 +48,7 @@ OPEN = {
 LONG = (
     *("rx-f14", "rx-f15", "rx-n-", "rx-t2-df-n", "rx-t2-torus", "rx-a2"),
     *("rx-t3-Hx7-2ft", "rx-t6-Tap49", "rx-eq13-vs8", "rx-eq13-lat", "hpn-ar", "hpn-dp"),
-    *("hpn-625", "hpn-s-fail", "hpn-s-back", "hpn-s-flap", "ub-7pct"),
+    *("hpn-625", "hpn-918", "hpn-s-fail", "hpn-s-back", "hpn-s-flap", "hpn-s-queues", "ub-7pct"),
     *("hpn-149", "hpn-l7", "hpn-l13", "hpn-g175", "ub-f17", "ub-f19", "ub-f20", "ub-lin"),
 )
 
