@@ -64,7 +64,7 @@ def test_a_row_that_an_input_is_fitted_on_is_not_met_and_rows_that_rest_on_it_sa
     assert {name for name, row in rest.items() if row.verdict == "own fit"} == OWN_FIT
     assert set(re.findall(r"hbd-[a-z0-9-]+", device().fitted_on)) < OWN_FIT
     begins = ("hbd-t2-mfu", "hbd-t2-cfg", "hbd-t2-trend", "hbd-t2-gap", "hbd-t4-ep", "hbd-t4-tp", "hbd-t4-cross")
-    begins += ("hbd-t5-mfu", "hbd-t5-ep1", "hbd-o-", "hbd-oe-step", "hbd-agg-")
+    begins += ("hbd-t5-mfu", "hbd-t5-ep1", "hbd-o-", "hbd-oe-step", "hbd-agg-", "hbd-7-fixed")
     assert {name for name, row in rest.items() if row.basis == "fitted"} == {n for n in rest if n.startswith(begins)}
 
 
