@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from emu.arrays import I64
+from emu.arrays import I64, Bool
 from emu.topology.topology import Topology
 from launch.papers.networks import build_once, npus
 
@@ -17,6 +17,12 @@ def nodes_of_kind(topology: Topology, kind: str) -> I64:
         return np.arange(topology.n_npus)
     links, tier = topology.links, topology.tiers.index(_BELOW[kind])
     return np.unique(np.maximum(links.src, links.dst)[links.dimension == tier]).astype(np.int64)
+
+
+def links_between(topology: Topology, kind: str, to: str) -> Bool:
+    """Return [links] whether a link leads from a node of a kind to a node of another kind."""
+    ends = topology.links
+    return np.isin(ends.src, nodes_of_kind(topology, kind)) & np.isin(ends.dst, nodes_of_kind(topology, to))
 
 
 def _between(topology: Topology, node: int, to: I64) -> I64:

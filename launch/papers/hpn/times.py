@@ -7,7 +7,7 @@ import numpy as np
 
 from emu.arrays import I64
 from emu.collective.schedule import Schedule, Sends
-from launch.papers.hpn.counts import CORE, DCN, POD, nodes_of_kind
+from launch.papers.hpn.counts import CORE, DCN, POD, links_between
 from launch.papers.networks import all_reduces_s, build_once, collective_s, time_s
 from launch.papers.targets import Answer
 
@@ -82,9 +82,13 @@ def _round_s(word: str, src: I64, dst: I64) -> float:
         src: [groups, n] senders.
         dst: [groups, n] receivers.
     """
+    return time_s(one_round(build_once(word).n_npus, src, dst), 2**22, build_once(word))
+
+
+def one_round(npus: int, src: I64, dst: I64) -> Schedule:
+    """Return the schedule of a round in which NPUs send to others, [groups, n] each; a group is a channel."""
     channel = np.broadcast_to(np.arange(len(src))[:, None], src.shape).ravel()
-    sends = Sends(src.ravel(), dst.ravel(), np.arange(src.size), channel=channel)
-    return time_s(Schedule.build(build_once(word).n_npus, src.size, [sends]), 2**22, build_once(word))
+    return Schedule.build(npus, src.size, [Sends(src.ravel(), dst.ravel(), np.arange(src.size), channel=channel)])
 
 
 def _four_tasks() -> Answer:
@@ -156,8 +160,7 @@ def _first_tor(word: str, pair: I64, last: I64) -> I64:
         pair: [flows] the sender of each flow.
         last: [flows] the last link of each flow.
     """
-    links = build_once(word).links
-    into = np.isin(links.src, nodes_of_kind(build_once(word), "ToR")) & (links.dst < build_once(word).n_npus)
+    links, into = build_once(word).links, links_between(build_once(word), "ToR", "GPU")
     lowest = np.full(build_once(word).n_npus, build_once(word).n_nodes)
     np.minimum.at(lowest, links.dst[into], links.src[into])
     return np.asarray(lowest[pair + 1024])
@@ -179,11 +182,11 @@ def _stages() -> Answer:
     for word, src, dst in (("hpn:pod", (0, 1024), (1024, 2048)), (DCN, (0, 128), (512, 1024))):
         topology, rng = build_once(word), np.random.default_rng(0)
         routes = topology.routes(rng.integers(*src, 20000), rng.integers(*dst, 20000), rng.integers(0, 8, 20000))
-        into = np.isin(topology.links.dst[routes.link], nodes_of_kind(topology, "ToR"))
-        into &= np.isin(topology.links.src[routes.link], nodes_of_kind(topology, "Agg"))
+        below = links_between(topology, "Agg", "ToR")
+        into = below[routes.link]
         carried = np.bincount(routes.link[into])
         last = topology.links.dst[routes.link[into]]
-        could = np.isin(topology.links.dst, last) & np.isin(topology.links.src, nodes_of_kind(topology, "Agg"))
+        could = np.isin(topology.links.dst, last) & below
         over.append(float(carried.max() / (into.sum() / could.sum())))
     words = f"HPN {over[0]:.2f}, DCN+ {over[1]:.2f} times the mean on the fullest cable from an Agg to a ToR, of 20,000 flows"
     return Answer(f"HPN {over[0]:.2f} < DCN+ {over[1]:.2f}", (words,), holds=over[0] < over[1])

@@ -10,12 +10,11 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I64, Bool
-from emu.collective.schedule import Schedule, Sends
 from emu.fabric.engine.packets.packet_network import network_of
 from emu.topology.topology import Topology
 from emu.units import TICKS_PER_S
-from launch.papers.hpn.counts import DCN, POD, nodes_of_kind
-from launch.papers.hpn.times import CONNECTIONS, FLOWS
+from launch.papers.hpn.counts import DCN, POD, links_between
+from launch.papers.hpn.times import CONNECTIONS, FLOWS, one_round
 from launch.papers.networks import build_once, run_by_packets
 from launch.papers.targets import Answer
 
@@ -42,10 +41,9 @@ def _queued(word: str, src: I64, dst: I64, size: int, ports: Callable[[Topology]
         size: The bytes of each of a pair's connections.
         ports: A function that says which links of the topology have these queues before them, as [links].
     """
-    topology, n = build_once(word), len(src) * CONNECTIONS
-    channel = np.repeat(np.arange(CONNECTIONS), len(src))
-    sends = Sends(np.tile(src, CONNECTIONS), np.tile(dst, CONNECTIONS), np.arange(n), channel=channel)
-    run = run_by_packets(Schedule.build(topology.n_npus, n, [sends]), size, topology, network_of("roce"))
+    topology, pairs = build_once(word), (CONNECTIONS, len(src))
+    sent = one_round(topology.n_npus, np.broadcast_to(src, pairs), np.broadcast_to(dst, pairs))
+    run = run_by_packets(sent, size, topology, network_of("roce"))
     of_link = run.queue_bytes.reshape(len(run.queue_bytes), -1, run.lanes).sum(axis=2)
     own = of_link[:, ports(topology) & (of_link.max(axis=0) > 0)]
     return Queued(float(own.sum(axis=0).mean()) * run.sample_fs / TICKS_PER_S, run.timeline.end_s)
@@ -53,14 +51,7 @@ def _queued(word: str, src: I64, dst: I64, size: int, ports: Callable[[Topology]
 
 def _into_segment(topology: Topology, first: int) -> Bool:
     """Return [links] whether a link leads from a ToR to a NIC of an NPU from `first` on."""
-    links = topology.links
-    return np.isin(links.src, nodes_of_kind(topology, "ToR")) & (links.dst >= first) & (links.dst < topology.n_npus)
-
-
-def _below_aggregation(topology: Topology) -> Bool:
-    """Return [links] whether a link leads from an aggregation switch to a ToR."""
-    links = topology.links
-    return np.isin(links.src, nodes_of_kind(topology, "Agg")) & np.isin(links.dst, nodes_of_kind(topology, "ToR"))
+    return links_between(topology, "ToR", "GPU") & (topology.links.dst >= first)
 
 
 def _queue_drop() -> Answer:
@@ -84,7 +75,7 @@ def _queues_of_aggregation() -> Answer:
     queued = {}
     for name, word in (("HPN", POD), ("DCN+", DCN)):
         hosts = np.asarray(build_once(word).place(_HOSTS * _GPUS)).reshape(_HOSTS, _GPUS)
-        queued[name] = _queued(word, hosts.ravel(), hosts[pairs].ravel(), _SHORT, _below_aggregation)
+        queued[name] = _queued(word, hosts.ravel(), hosts[pairs].ravel(), _SHORT, lambda of: links_between(of, "Agg", "ToR"))
     longest_s = max(each.end_s for each in queued.values())
     words = ", ".join(f"{name} {each.byte_s / longest_s / 1e3:.3g} KB" for name, each in queued.items())
     how = "289 hosts, each of which sends to one that is drawn at random, 256 KiB on each connection; the mean of ports"
