@@ -13,6 +13,7 @@ import sqlite3
 import stat
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -156,11 +157,32 @@ class Store:
 
 
 _WAIT_S = 30.0  # for another process that writes; a value that cannot be written by then is lost
+_RETRY_S = 0.01
 # A value is written without waiting for the disk: what a crash of the machine loses is found again.
 _SETTINGS = ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = NORMAL")
 _TABLE = "CREATE TABLE IF NOT EXISTS timed (name TEXT PRIMARY KEY, found TEXT NOT NULL)"
 _FRESH = "SELECT rowid, name, found FROM timed WHERE rowid > ? ORDER BY rowid"
 _OLD = "DELETE FROM timed WHERE rowid <= (SELECT max(rowid) FROM timed) - ?"
+
+
+def _prepare(connection: sqlite3.Connection) -> None:
+    """Set up a new connection; wait while another process sets up the same file.
+
+    SQLite's own waiting does not cover a change of the journal's mode: it fails at once where two processes open a new file.
+
+    Raises:
+        sqlite3.Error: the file is no database, or other processes lock it for too long.
+    """
+    last = time.monotonic() + _WAIT_S
+    while True:
+        try:
+            for setting in (*_SETTINGS, _TABLE):
+                connection.execute(setting)
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > last:
+                raise
+        time.sleep(_RETRY_S)
 
 
 class ValueTable:
@@ -206,10 +228,9 @@ class ValueTable:
             make_private(self.path.parent)
             if self._private and (why := exposure(self.path.parent)):
                 raise PermissionError(why)
-        found = sqlite3.connect(self.path or ":memory:", _WAIT_S, isolation_level=None)
-        for setting in (*_SETTINGS, _TABLE):
-            found.execute(setting)
-        return found
+        connection = sqlite3.connect(self.path or ":memory:", _WAIT_S, isolation_level=None)
+        _prepare(connection)
+        return connection
 
     def open(self) -> None:
         """Open the table now, so that an unusable file is found before work begins.

@@ -1,16 +1,18 @@
 """Values kept between commands are found again, whole, bounded, in the folder that the user's platform has for it."""
 
 import os
+import sqlite3
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from emu.store import Store, user_folder
+from emu.store import Store, ValueTable, user_folder
 
 
 def store(tmp_path: Path, most_bytes: int = 1000) -> Store:
@@ -155,3 +157,17 @@ def test_what_is_reached_by_a_link_is_judged_where_it_is(tmp_path: Path) -> None
 )
 def test_the_folder_is_the_one_that_the_platform_has_for_caches(platform: str, environ: dict[str, str], folder: str) -> None:
     assert user_folder(environ, platform) == Path(folder).expanduser()
+
+
+def test_a_new_table_waits_for_another_process_that_sets_it_up(tmp_path: Path) -> None:
+    """SQLite refuses at once, without its own waiting, to change the mode of a journal while another connection writes."""
+    other = sqlite3.connect(tmp_path / "new.sqlite", isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    ends = threading.Timer(0.2, lambda: other.execute("COMMIT"))
+    ends.start()
+    table = ValueTable(tmp_path / "new.sqlite")
+    table.write("key", 1)
+    ends.join()
+    assert table.read("key") == 1
+    table.close()
+    other.close()
