@@ -15,7 +15,7 @@ from queue import SimpleQueue
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from benchmarks.mutate.executing_tests import Record, in_order
+from benchmarks.mutate.executing_tests import Record, in_order, seconds_of_tests
 from benchmarks.mutate.faults import Fault, drawn
 from benchmarks.mutate.trial import Copy, Outcome, compiled, seeing
 
@@ -43,12 +43,17 @@ def asked(words: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--record", type=Path, metavar="FILE", help="of these, run the ones that execute the line, by pytest-cov"
     )
+    parser.add_argument(
+        "--times", type=Path, metavar="FILE", help="of the record, run the quickest files first, by pytest's --junitxml"
+    )
     parser.add_argument("--near", action="store_true", help="of these, run the ones of the same name and folder: in seconds")
     parser.add_argument(
         "--limit", type=float, metavar="S", help="seconds of one fault's tests; they are not run without a fault before"
     )
     parser.add_argument("--list", action="store_true", help="print the faults and their tests, and run nothing")
     found = parser.parse_args(words)
+    if found.times and not found.record:
+        parser.error("--times orders the tests of a record: give --record, too")
     for path, _ in map(split, found.paths):
         if not (ROOT / path).exists() or path.is_absolute():
             parser.error(f"PATH must be a file or folder below {ROOT}, got {path}")
@@ -161,11 +166,11 @@ def chosen(words: Iterable[str], count: int, seed: int) -> list[Fault]:
     return found
 
 
-def tests_of(fault: Fault, record: Record | None, *, near: bool) -> list[str]:
+def tests_of(fault: Fault, record: Record | None, seconds: dict[str, float] | None, *, near: bool) -> list[str]:
     """Return the tests to run for a fault: those that execute its line if a record says so, else those chosen by its file."""
     named = seeing(ROOT, fault.path, near=near)
     executing = record.tests(fault.path, fault.line) if record else []
-    return in_order(executing, named) or named
+    return in_order(executing, named, seconds) or named
 
 
 def main(words: list[str]) -> int:
@@ -173,7 +178,8 @@ def main(words: list[str]) -> int:
     command = asked(words)
     record = Record(command.record, ROOT) if command.record else None
     found = chosen(command.paths, command.count, command.seed)
-    tests = [command.tests or tests_of(fault, record, near=command.near) for fault in found]
+    seconds = seconds_of_tests(command.times) if command.times else None
+    tests = [command.tests or tests_of(fault, record, seconds, near=command.near) for fault in found]
     if command.list:
         for fault, names in zip(found, tests, strict=True):
             sys.stdout.write(f"fault {shown(fault)}\n    {' '.join(names)}\n")

@@ -9,7 +9,7 @@ import pytest
 from coverage import CoverageData
 
 from benchmarks.mutate import __main__ as mutate
-from benchmarks.mutate.executing_tests import Record, in_order, statement_lines
+from benchmarks.mutate.executing_tests import Record, in_order, seconds_of_tests, statement_lines
 from benchmarks.mutate.faults import Parsed, drawn
 from benchmarks.mutate.trial import ALSO, Copy, compiled, seeing
 
@@ -299,6 +299,20 @@ def test_tests_of_other_folders_run_after_those_that_the_file_of_a_fault_names()
     named = ["tests/a/test_x.py", "tests/a"]
     mixed = ["tests/b/test_y.py::t", "tests/a/test_z.py::t", "tests/a/test_x.py::t[tests/b]", "tests/ab/test_q.py::t"]
     assert in_order(mixed, named) == [mixed[2], mixed[1], mixed[0], mixed[3]]
+
+
+def test_with_their_times_the_quickest_files_run_first_unless_they_are_far_away(tmp_path):
+    report = tmp_path / "times.xml"
+    report.write_text(
+        '<testsuites><testsuite><testcase classname="tests.a.test_x.Group" name="t[1/2.py::q]" time="3.5" />'
+        '<testcase classname="tests.a.test_x" name="u" time="0.5" /><testcase classname="tests.b.test_y" name="t" time="1.5" />'
+        '<testcase classname="tests.c.test_z" name="t" time="3" /></testsuite></testsuites>'
+    )
+    seconds = seconds_of_tests(report)
+    x = ["tests/a/test_x.py::Group::t[1/2.py::q]", "tests/a/test_x.py::u"]
+    y, z = "tests/b/test_y.py::t", "tests/c/test_z.py::t"
+    assert in_order([z, x[0], y, x[1]], ["tests/a"], seconds) == [y, *x, z]  # 2 * 1.5 s, 4 s, 2 * 3 s
+    assert in_order([*x, y], ["tests/a"], seconds | {"tests.b.test_y::t": 2.5}) == [*x, y]
 
 
 def test_a_record_tells_the_tests_that_executed_a_line_unless_an_import_did(tiny):
