@@ -114,7 +114,7 @@ def time_isolated(
     Raises:
         InputError: As `place_request` and `lower_placed`.
     """
-    what, laid = parts[0].what, [place_request(part.what, topology, placement[part.ranks]) for part in parts]
+    what, laid = parts[0].what, [each for part in parts for each in _placed(part, topology, placement)]
     domain = orbits_of_job(topology, np.concatenate([placement[part.ranks].ravel() for part in parts]), laid)
     if domain is None and not topology.circuits:
         isolated = _time_clusters(parts, laid, launch_fs, known)
@@ -123,6 +123,13 @@ def time_isolated(
         number = every if domain is None else domain.links.number
         isolated = _request_time(_timed(laid, together, [number], what, domain, launch_fs), [every], what)
     return isolated._replace(messages=group_message_count(laid))
+
+
+def _placed(part: RequestPart, topology: Topology, placement: I64) -> list[PlacedSchedule]:
+    """Return the placed schedules of a part: one of all its groups, or one of each where optical switches turn for messages."""
+    nodes = placement[part.ranks]
+    apart = len(nodes) if topology.circuits else 1
+    return [place_request(part.what, topology, each) for each in np.array_split(nodes, apart)]
 
 
 def _time_clusters(

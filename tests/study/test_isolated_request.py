@@ -125,3 +125,15 @@ def test_many_messages_whose_bounds_are_apart_are_left_to_the_solver(monkeypatch
     monkeypatch.setattr(isolated_request, "LIGHT", 1)
     monkeypatch.setattr(isolated_request, "HEAVY", 1)
     assert timed("fat-tree:radix=16", [asked]).ticks == slow.ticks
+
+
+@pytest.mark.parametrize(
+    ("line", "algorithm", "n"),
+    [("infinitehbd:lines:nodes=8,line=4", "ring", 4), ("infinitehbd:binary:nodes=16", "recursive-doubling", 16)],
+)
+def test_groups_with_switches_of_their_own_turn_them_at_one_time(line, algorithm, n):
+    """The GPUs of a node, or of neighbouring nodes, need no switch of another group."""
+    ranks = np.arange(32).reshape(-1, n)
+    one, all_of_them = (timed(line, [part("all_reduce", AlgorithmOnDims(algorithm), some)]) for some in (ranks[:1], ranks))
+    assert all_of_them.ticks == one.ticks
+    assert all_of_them.messages == len(ranks) * one.messages

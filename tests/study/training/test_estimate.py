@@ -158,3 +158,16 @@ def test_the_report_says_what_its_memory_rests_on():
     others = (replace(held, stack=parse_stack("software=megatron")), asked("ep=8,dp=8", "mixtral-8x7b", **batch))
     told = [estimate(request, BOARD, replace(H100, memory_bytes=0)).assumptions[-1] for request in (held, *others)]
     assert [each.partition("; ")[2].partition(" ")[0] for each in told] == ["tests", "no", "tests"]
+
+
+@pytest.mark.parametrize("line", ["infinitehbd:lines:nodes=8,line=4", "infinitehbd:binary:nodes=16"])
+def test_a_step_is_served_by_algorithms_for_which_no_switch_turns_two_ways_at_once(line):
+    """Some algorithms need a switch in two states in one round: they are not chosen, whoever names them is told."""
+    topology = build_topology(line)
+    assert topology.circuits is not None
+    request = asked("tp=2,dp=4", TWO_LAYERS, global_batch=8, seq=64)
+    found = estimate(request, topology, H100)
+    assert found.exposed_comm_s > 0
+    named = [f"tp.{each}={name}" for each, name in found.algorithms_by_axis["tp"].items()]
+    again = estimate(replace(request, algorithms=("auto", *named)), topology, H100)
+    assert again.step_time_s == pytest.approx(found.step_time_s, rel=1e-9)

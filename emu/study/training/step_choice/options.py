@@ -21,6 +21,7 @@ from emu.collective.chooser_names import SYNTHESIZED
 from emu.collective.libraries import LIBRARIES
 from emu.dtypes import item_bytes
 from emu.errors import InputError
+from emu.fabric.lowering.circuit_turns import TornError
 from emu.study.choice.chooser import ChooserOnNpus, is_automatic
 from emu.study.choice.fastest import Entrant, bounds
 from emu.study.choice.site import Requirement, Site, canonical_group
@@ -128,6 +129,16 @@ class ServedFabric:
         wanted = Requirement(asked.name, asked.root, asked.elements, item, groups=len(asked.ranks))
         return takewhile(lambda bound: bound.bound_fs <= within_fs, bounds(site, wanted))
 
+    def with_algorithm(self, asked: DistinctRequest, bound: Entrant) -> IsolatedRequest | None:
+        """Return the time of a request by itself, served by an algorithm.
+
+        None is returned where the algorithm has too many messages, or needs an optical switch in two states at one time.
+        """
+        with suppress(TornError):
+            if bound.messages <= _MESSAGES:
+                return self.served_by(asked, self.algorithm(bound.name)).isolated(asked)
+        return None
+
     def options(self, asked: DistinctRequest, fastest: int = FEW) -> list[Option]:
         """Return the algorithms that may serve a request better within its step, the fastest first.
 
@@ -137,9 +148,8 @@ class ServedFabric:
         """
         found = list[AlgorithmTime]()
         for bound in self.bounds(asked, SLOWER * self.isolated(asked).ticks):
-            if bound.messages <= _MESSAGES:
-                once = self.served_by(asked, self.algorithm(bound.name)).isolated(asked)
-                found.append((once.ticks, once.flows, bound.name))
+            if (alone := self.with_algorithm(asked, bound)) is not None:
+                found.append((alone.ticks, alone.flows, bound.name))
         worth = sorted({*pareto_front(found), *sorted(found)[:fastest]})
         return [self.algorithm(name) for _, _, name in worth]
 
@@ -157,8 +167,8 @@ class ServedFabric:
         for bound in self.bounds(asked, least):
             if bound.bound_fs >= least:
                 break
-            if bound.messages <= _MESSAGES:
-                least = min(least, self.served_by(asked, self.algorithm(bound.name)).isolated(asked).ticks)
+            if (alone := self.with_algorithm(asked, bound)) is not None:
+                least = min(least, alone.ticks)
         return least
 
 
