@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from emu.errors import InputError
-from emu.model.memory.step_memory import host_bytes, rank_bytes
+from emu.model.memory.executed_memory import host_bytes, rank_bytes
 from emu.model.model import ARCHITECTURES, EMBEDDING, HEAD, MODELS, Model, model
 from emu.model.operator import Amount, Cut, ModelOperator, Tokens, attention, lookup, product
 from emu.model.parts.expert_block import of_experts

@@ -13,12 +13,12 @@ from emu.model.generate import rank_step
 from emu.model.generate.megatron import megatron_step
 from emu.model.generate.states import Role
 from emu.model.generate.tape import Tape
-from emu.model.layer_on_rank import Splits
 from emu.model.memory.step_memory import PeakBytes
 from emu.model.model import Model
 from emu.model.plan.plan import COPIES, DATA, ENDS, REPLICATE, SHARD, Plan, group_rows
 from emu.model.plan.plan_checks import check_fits_model, check_runs
 from emu.model.plan.plan_text import spell
+from emu.model.routed_rows import Splits
 from emu.model.stack.software import MEGATRON, PYTORCH, Software
 from emu.model.stack.stack import Stack
 from emu.trace.trace import COMMAND, PARTS, Group, Trace

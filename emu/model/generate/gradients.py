@@ -12,7 +12,8 @@ from emu.dtypes import item_bytes
 from emu.model.generate.item import Action, Ask, Computation, Gradient, moving
 from emu.model.generate.part import Part
 from emu.model.generate.tape import Tape
-from emu.model.memory.step_memory import BUCKET, Moment
+from emu.model.memory.pass_memory import Moment
+from emu.model.memory.step_memory import BUCKET
 from emu.model.plan.plan import Plan
 from emu.model.stack.stack import Precision
 

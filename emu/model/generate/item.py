@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from emu.dtypes import FP8, item_bytes
 from emu.model.layer_on_rank import LayerOnRank
-from emu.model.memory.step_memory import Moment
+from emu.model.memory.pass_memory import Moment
 from emu.model.operator import FORWARD, INPUT, Amount, ModelOperator
 from emu.model.stack.software import Casts
 from emu.model.stack.stack import casts_of, in_fp8

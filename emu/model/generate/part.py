@@ -27,7 +27,7 @@ from emu.model.generate.item import (
 )
 from emu.model.generate.styles import EXCHANGE, NONE, STYLES, Style, exchange
 from emu.model.memory.layer_memory import LayerMemory
-from emu.model.memory.step_memory import ENTER, ENTER_AGAIN, ENTER_BACKWARD, LEAVE, LEAVE_AGAIN, LEAVE_BACKWARD, LOSS_GRADIENT
+from emu.model.memory.pass_memory import ENTER, ENTER_AGAIN, ENTER_BACKWARD, LEAVE, LEAVE_AGAIN, LEAVE_BACKWARD, LOSS_GRADIENT
 from emu.model.model import EXPERTS, HEAD, own_tokens
 from emu.model.operator import ATTENTION, BIAS, FORWARD, INPUT, LOOKUP, LOSS, NORM, RESIDUAL, SUM, WEIGHT, Amount, ModelOperator
 from emu.model.stack.software import LAYERS

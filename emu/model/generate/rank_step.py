@@ -9,14 +9,15 @@ from emu.arrays import I64
 from emu.model.generate.gradients import AveragedGradients, ExpertGradients, GradientBuckets, WholeGradients
 from emu.model.generate.item import Ask
 from emu.model.generate.part import Part
+from emu.model.generate.rank_parts import RankParts, memory_of
 from emu.model.generate.sharded_states import ShardedStates
-from emu.model.generate.stage_passes import RankParts, StagePasses, memory_of, run_stages
+from emu.model.generate.stage_passes import StagePasses, run_stages
 from emu.model.generate.states import Role, finished, group_equal_sizes, ranks_by_share, ring_ranks
 from emu.model.generate.tape import KnownSegments, Tape
-from emu.model.layer_on_rank import Splits, about_even, classes, rows_by_kind
 from emu.model.memory.step_memory import PeakBytes
 from emu.model.model import Model
 from emu.model.plan.plan import DATA, Plan
+from emu.model.routed_rows import Splits, about_even, classes, rows_by_kind
 from emu.model.stack.stack import Stack
 from emu.trace.trace import Kind
 

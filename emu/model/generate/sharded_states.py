@@ -17,7 +17,7 @@ from emu.model.generate.part import Part
 from emu.model.generate.states import ROOT, WeightGroup, padded_elements, sharing_axis
 from emu.model.generate.tape import Tape, shifted
 from emu.model.memory.layer_memory import GATHERS, REDUCES
-from emu.model.memory.step_memory import ENTER, ENTER_AGAIN, ENTER_BACKWARD, LEAVE, LEAVE_AGAIN, LEAVE_BACKWARD, LOSS_GRADIENT
+from emu.model.memory.pass_memory import ENTER, ENTER_AGAIN, ENTER_BACKWARD, LEAVE, LEAVE_AGAIN, LEAVE_BACKWARD, LOSS_GRADIENT
 from emu.model.model import EMBEDDING, HEAD
 from emu.model.operator import ModelOperator
 from emu.model.plan.plan import REPLICATE, Plan

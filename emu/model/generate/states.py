@@ -19,13 +19,13 @@ from emu.equivalence import Orbits
 from emu.model.generate.gradients import gradient_work, run
 from emu.model.generate.item import Ask, Computation, Share, moving
 from emu.model.generate.part import Part
-from emu.model.generate.stage_passes import RankParts
+from emu.model.generate.rank_parts import RankParts
 from emu.model.generate.tape import Tape
-from emu.model.layer_on_rank import RoutedOf
 from emu.model.memory.step_memory import PeakBytes, owned_by
 from emu.model.model import EMBEDDING, HEAD
 from emu.model.operator import BIAS, LOOKUP, ModelOperator
 from emu.model.plan.plan import ENDS, SHARD, Plan
+from emu.model.routed_rows import RoutedOf
 from emu.model.stack.software import FOREACH
 from emu.trace.trace import UPDATE
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from emu.model.generate.item import Action, Ask, Share
-from emu.model.layer_on_rank import RoutedRows
 from emu.model.operator import BIAS, INPUT, Amount, ModelOperator, RowSum
+from emu.model.routed_rows import RoutedRows
 
 _FLAG, _INDEX = 1, 8  # bytes of an element of a mask, and of an index
 

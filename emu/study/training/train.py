@@ -10,7 +10,7 @@ from emu.collective.algorithm import Choice
 from emu.errors import must_be
 from emu.fabric.packet_fabric import PacketFabric
 from emu.host_memory import check_free
-from emu.model.memory.step_memory import host_bytes, rank_bytes
+from emu.model.memory.executed_memory import host_bytes, rank_bytes
 from emu.model.model import Model, anywhere, find_model
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import check_fits_model, check_runs, check_world

@@ -9,9 +9,9 @@ import numpy as np
 from emu.cluster.threads.threads import LocalCluster
 from emu.collective.algorithm import Choice
 from emu.model.generate.generate import generate
-from emu.model.layer_on_rank import own_rows
 from emu.model.model import find_model
 from emu.model.plan.plan_text import parse_plan
+from emu.model.routed_rows import own_rows
 from emu.model.stack.stack import Precision, Stack
 from emu.study.training.learn.program import Program, read_text
 from emu.trace.comparison import compare

@@ -8,8 +8,8 @@ from math import ceil
 import pytest
 
 from emu.model.generate.generate import memory_by_part
+from emu.model.generate.rank_parts import RankParts
 from emu.model.generate.rank_step import reserved_bytes, walk
-from emu.model.generate.stage_passes import RankParts
 from emu.model.memory.layer_memory import Ledger, Pools
 from emu.model.model import MODELS
 from emu.model.plan.plan_text import parse_plan

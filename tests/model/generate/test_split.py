@@ -7,7 +7,7 @@ import pytest
 
 from emu.model.generate.part import Part
 from emu.model.memory.layer_memory import Ledger
-from emu.model.memory.step_memory import StageMemory
+from emu.model.memory.pass_memory import StageMemory
 from emu.model.model import find_model
 from emu.model.operator import NORM, PRODUCT
 from emu.model.plan.plan_text import parse_plan

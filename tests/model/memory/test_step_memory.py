@@ -2,7 +2,7 @@
 
 import pytest
 
-from emu.model.generate.stage_passes import RankParts
+from emu.model.generate.rank_parts import RankParts
 from emu.model.memory.step_memory import owned_by
 from emu.model.model import MODELS
 from emu.model.plan.plan_text import parse_plan

@@ -23,13 +23,13 @@ from emu.model.generate.gradients import WholeGradients, gradient_work
 from emu.model.generate.item import Ask
 from emu.model.generate.megatron.megatron_layer import MegatronLayer
 from emu.model.generate.megatron.rank_kernel import RankKernel
-from emu.model.generate.stage_passes import RankParts
+from emu.model.generate.rank_parts import RankParts
 from emu.model.generate.tape import Tape
-from emu.model.layer_on_rank import fullest, rows_by_kind
-from emu.model.memory.step_memory import BackwardMemory, StageMemory
+from emu.model.memory.pass_memory import BackwardMemory, StageMemory
 from emu.model.model import Model
 from emu.model.pipeline_order import BACKWARD, FORWARD
 from emu.model.plan.plan import Plan
+from emu.model.routed_rows import fullest, rows_by_kind
 from emu.model.stack.software import OVERLAPPED
 from emu.model.stack.stack import Precision, Stack
 

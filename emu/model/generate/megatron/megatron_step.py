@@ -23,14 +23,15 @@ import numpy as np
 from emu.model.generate.gradients import gradient_work, run
 from emu.model.generate.item import Ask, Share
 from emu.model.generate.megatron.chunk import Buffer, Chunk, buffers_of, layers_of, parts_of, ranks_of
-from emu.model.generate.stage_passes import RankParts, run_stages
+from emu.model.generate.rank_parts import RankParts
+from emu.model.generate.stage_passes import run_stages
 from emu.model.generate.states import Role, adamw, ring_ranks
 from emu.model.generate.tape import KnownSegments, Tape
-from emu.model.layer_on_rank import Splits
 from emu.model.memory.step_memory import PeakBytes
 from emu.model.model import Model
 from emu.model.operator import BIAS, NORM
 from emu.model.plan.plan import ENDS, Plan
+from emu.model.routed_rows import Splits
 from emu.model.stack.software import INTERLEAVED, OVERLAPPED
 from emu.model.stack.stack import Stack
 from emu.trace.trace import UPDATE

@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 from emu.dtypes import item_bytes
 from emu.memo import kept_by
-from emu.model.layer_on_rank import about_even
 from emu.model.memory.layer_memory import LayerMemory
 from emu.model.model import EMBEDDING, HEAD, Model
 from emu.model.pipeline_order import BACKWARD, FORWARD, WEIGHT, Turn, turns
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import part_names
+from emu.model.routed_rows import about_even
 from emu.model.stack.stack import Stack
 
 _WINDOW = 8  # turns of each stage of all places, after the first backward, among which the later moment is looked for

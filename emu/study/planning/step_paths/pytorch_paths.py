@@ -9,13 +9,14 @@ from emu.memo import kept_by
 from emu.model.generate.gradients import ExpertGradients, WholeGradients, run
 from emu.model.generate.item import PARAMETER, Ask, Computation, Gradient, is_later
 from emu.model.generate.part import Part
+from emu.model.generate.rank_parts import RankParts
 from emu.model.generate.rank_step import reduced_by
-from emu.model.generate.stage_passes import RankParts, StagePasses
+from emu.model.generate.stage_passes import StagePasses
 from emu.model.generate.tape import Tape
-from emu.model.layer_on_rank import classes
-from emu.model.memory.step_memory import StageMemory
+from emu.model.memory.pass_memory import StageMemory
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import part_names
+from emu.model.routed_rows import classes
 from emu.study.planning.step_paths.tape_path import TapePath
 from emu.study.planning.step_paths.tape_paths import EndPaths, HeldElements, LayerPaths, TapePaths
 

@@ -10,7 +10,7 @@ N ranks, X events, Q distinct requests.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
@@ -27,10 +27,11 @@ from emu.fabric.packet_fabric import FLUID_ASSUMED
 from emu.memo import kept_by
 from emu.study.isolated_request import HEAVY, LIGHT, ROUNDS, WITHIN, IsolatedRequest, RequestPart
 from emu.study.training.composed.bodies import Bodies, Sharing, bodies_of, busy_s
-from emu.study.training.composed.composed_graph import ComposedGraph, StepFrame, composed_and_run
+from emu.study.training.composed.composed_graph import ComposedGraph, composed_and_run
 from emu.study.training.composed.distinct_times import time_requests
 from emu.study.training.composed.request_parts import RequestMessages, parts_by_algorithm
 from emu.study.training.composed.requests_by_place import PlaceRequests
+from emu.study.training.composed.step_frame import StepFrame
 from emu.study.training.composed.stretch_choice import MOST_TASKS, NEGLIGIBLE, StretchChoice
 from emu.study.training.step.step import TimedTrace, time_trace
 from emu.topology.topology import Topology
@@ -55,7 +56,7 @@ class StepOnFabric:
     """A training step on a fabric with a device and a choice of algorithms, which can be timed in several ways.
 
     `timed` is the step as it is reported: by its whole graph, or `composed` where that is too large. `coarse_report` compares
-    choices of algorithms; none of them takes less than `unshared_report`.
+    choices of algorithms; none of them takes less than one whose requests share no link.
     """
 
     frame: Callable[[], StepFrame]  # a function that computes once; its result is equal for all choices
@@ -135,22 +136,6 @@ class StepOnFabric:
         """Return [M] the ticks at which calls begin, and at which they end, in the composed step with bodies only."""
         composed, timeline = self._composed(Sharing.FLOWS)
         return composed.spans(timeline)
-
-    def unshared_report(self, time_factors: Mapping[int, float]) -> StepReport:
-        """Return the figures of the composed step if its requests shared no link; errors as in `composed`.
-
-        Args:
-            time_factors: The share of its time that a request takes, by its number among the distinct requests; 1 where none
-                is given.
-        """
-        isolated = [each._replace(apart_mean=0) for each in self.isolated]
-        for number, factor in time_factors.items():
-            ticks = round(isolated[number].ticks * factor)
-            isolated[number] = isolated[number]._replace(ticks=ticks, tail=min(ticks, isolated[number].tail))
-        bandwidth_Bps = self.topology.links.bandwidth_Bps
-        bodies = bodies_of(isolated, [0] * len(isolated), self.asked.counts, bandwidth_Bps, Sharing.NOTHING)
-        composed, timeline = composed_and_run(self.frame(), bodies)
-        return report(self.asked.trace, composed.replayed(timeline, (), ()), timeline)
 
     def busiest_request(self) -> tuple[int, float]:
         """Return the number of the request with the largest product of its time and of the time that it needs of one link.

@@ -22,6 +22,8 @@ from emu.memo import kept_by
 from emu.study.choice.algorithm_cache import keep_entry, recall_entry
 from emu.study.choice.chooser import made_beside, made_where_faster
 from emu.study.choice.site import canonical_group
+from emu.study.training.composed.bodies import Sharing, bodies_of
+from emu.study.training.composed.composed_graph import composed_and_run
 from emu.study.training.composed.links_left import LinksLeft
 from emu.study.training.composed.requests_by_place import DistinctRequest
 from emu.study.training.composed.step_on_fabric import StepOnFabric
@@ -38,6 +40,7 @@ from emu.study.training.step_choice.options import (
     other_choosers,
     step_chooser,
 )
+from emu.trace.report.report import report
 
 LEAST = 4  # steps that are composed to choose for one
 _EVENTS = 2**23  # limit of events of these steps together, unless LEAST asks for more
@@ -137,7 +140,7 @@ class AlgorithmSearch:
         alone_s = self._alone_step.time_s
         # The time of the step if its requests shared no link, each with the fastest algorithm for it.
         factors = self.free_requests.least_shares(self.coordinates, [*self.others.values()])
-        floor_s = self.step.unshared_report(factors).step_time_s
+        floor_s = _unshared_step_s(self.step, factors)
         if alone_s <= floor_s * (1 + LEAST_GAIN):
             return {}, alone_s, {ALONE: alone_s}
         names, time_s = ({}, alone_s) if alone_s <= floor_s * (1 + _ENOUGH) else self._descent_result(floor_s * (1 + _ENOUGH))
@@ -154,7 +157,7 @@ class AlgorithmSearch:
         starts = [{c: by_name[chooser] for c, by_name in every.items()} for chooser in self._choosers]
         together = {c: every[c][of[0].name] if of else every[c][ALONE] for c, of in known.items()}
         options = {c: list(dict.fromkeys(by_name.values())) for c, by_name in every.items()}
-        weights = {c: self.free_requests.weight_s(c) for c in options}
+        weights = {c: self.free_requests.weights_s[c] for c in options}
         most = min(self.most_steps, max(LEAST, _EVENTS // len(self.step.asked.place_of_event)))
 
         def judge(served: OptionByCoordinate) -> StepTime:
@@ -174,7 +177,7 @@ class AlgorithmSearch:
     def coordinates(self) -> list[Coordinate]:
         """Coordinates whose requests take more than a negligible share of the step."""
         least_s = _NOTHING * self._alone_step.time_s
-        return [c for c in self.free_requests.by_coordinate if self.free_requests.weight_s(c) >= least_s]
+        return [c for c in self.free_requests.by_coordinate if self.free_requests.weights_s[c] >= least_s]
 
     @cached_property
     def others(self) -> Mapping[str, Chooser]:
@@ -193,7 +196,7 @@ class AlgorithmSearch:
     def _algorithms(self) -> dict[Coordinate, list[Option]]:
         """Return the algorithms to try for each coordinate; coordinates with a large share of the step get more."""
         heavy_s = _HEAVY * self._alone_step.time_s
-        fastest = {c: MANY if self.free_requests.weight_s(c) >= heavy_s else FEW for c in self.coordinates}
+        fastest = {c: MANY if self.free_requests.weights_s[c] >= heavy_s else FEW for c in self.coordinates}
         return {c: self.free_requests.fabric.options(self.free_requests.heaviest(c), n) for c, n in fastest.items()}
 
     def _distinct_options(self, coordinate: Coordinate, options: Sequence[Option]) -> dict[str, Option]:
@@ -289,6 +292,24 @@ def _step_time(step: StepOnFabric) -> StepTime:
     """Return the time of the quickly composed step, for comparisons."""
     found = step.coarse_report()
     return StepTime(found.step_time_s, found.exposed_comm_by_axis_s)
+
+
+def _unshared_step_s(step: StepOnFabric, time_factors: Mapping[int, float]) -> float:
+    """Return the seconds of the composed step if its requests shared no link; errors as in `StepOnFabric.composed`.
+
+    Args:
+        step: The step.
+        time_factors: The share of its time that a request takes, by its number among the distinct requests; 1 where none is
+            given.
+    """
+    isolated = [each._replace(apart_mean=0) for each in step.isolated]
+    for number, factor in time_factors.items():
+        ticks = round(isolated[number].ticks * factor)
+        isolated[number] = isolated[number]._replace(ticks=ticks, tail=min(ticks, isolated[number].tail))
+    bandwidth_Bps = step.topology.links.bandwidth_Bps
+    bodies = bodies_of(isolated, [0] * len(isolated), step.asked.counts, bandwidth_Bps, Sharing.NOTHING)
+    composed, timeline = composed_and_run(step.frame(), bodies)
+    return report(step.asked.trace, composed.replayed(timeline, (), ()), timeline).step_time_s
 
 
 def _read(kept: Any) -> DescentResult | None:

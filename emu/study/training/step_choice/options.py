@@ -192,6 +192,11 @@ class FreeRequests:
         """Return the request of a coordinate that moves most bytes in the whole step."""
         return max(self.by_coordinate[coordinate], key=lambda q: q.size_bytes * self._count(q))
 
+    @cached_property
+    def weights_s(self) -> Mapping[Coordinate, float]:
+        """The `weight_s` of every coordinate."""
+        return {coordinate: self.weight_s(coordinate) for coordinate in self.by_coordinate}
+
     def weight_s(self, coordinate: Coordinate) -> float:
         """Return the seconds that the requests of a coordinate take one after another at the busiest place of the pipeline.
 

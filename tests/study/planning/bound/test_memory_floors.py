@@ -2,11 +2,11 @@
 
 import pytest
 
-from emu.model.layer_on_rank import about_even
 from emu.model.memory.layer_memory import LayerMemory
 from emu.model.model import EMBEDDING, HEAD, find_model
 from emu.model.pipeline_order import turns
 from emu.model.plan.plan_text import parse_plan
+from emu.model.routed_rows import about_even
 from emu.model.stack.software import MEGATRON, PYTORCH
 from emu.model.stack.stack import Stack
 from emu.study.planning.bound import memory_floors

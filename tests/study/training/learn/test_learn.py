@@ -9,7 +9,7 @@ import torch
 from emu.backend.rank.record import Recorder
 from emu.collective.algorithm import Choice
 from emu.errors import RunError
-from emu.model.memory.step_memory import rank_bytes
+from emu.model.memory.executed_memory import rank_bytes
 from emu.model.model import find_model
 from emu.model.operator import ATTENTION, Tokens
 from emu.model.plan.plan_text import parse_plan
