@@ -26,7 +26,7 @@ from emu.study.training.composed.software_costs import costed_device, costed_top
 from emu.study.training.composed.step_on_fabric import StepOnFabric
 from emu.study.training.memory_fit import fitting_memory
 from emu.study.training.step.packet_step import by_packets, checked, refuse_composed
-from emu.study.training.step.step import Step, TimedTrace, shared_fields
+from emu.study.training.step.step import RECORDED_MEMORY, Step, TimedTrace, shared_fields
 from emu.study.training.step_choice.algorithm_search import AlgorithmSearch, TimingEffort
 from emu.study.training.step_choice.beside import time_made
 from emu.study.training.timed_step import GeneratedStep, cached_generated_step
@@ -220,7 +220,7 @@ class PreparedEstimate:
             "dtype": stack.precision.activation,
             "memory_by_part_bytes": dict(self.memory),
             "peak_memory_bytes": sum(self.memory.values()),
-            "assumptions": (*(s for s in step.assumptions if "peak memory" not in s), own, *told),
+            "assumptions": (*(s for s in step.assumptions if s != RECORDED_MEMORY), own, *told),
         }
 
 

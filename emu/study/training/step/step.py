@@ -38,7 +38,7 @@ from emu.trace.report.request_times import Arrivals, requests_of
 from emu.trace.trace import PARTS, Trace
 from emu.units import format_size, format_time
 
-_MEMORY_TOLD = (
+RECORDED_MEMORY = (
     "peak memory is the storage that lived on a rank, in the dtypes that ran; activations are all that is nothing else"
 )
 EACH_ALONE = "what serves a request was chosen for it by itself, not for the step: a run needs it before there is a step"
@@ -303,7 +303,7 @@ class TimedTrace:
             self._placement_note(),
         ]
         if reading is None:
-            own.append(_MEMORY_TOLD)
+            own.append(RECORDED_MEMORY)
         if served_otherwise(self.trace, self.replayed.services):
             own.append("the run itself was served by other algorithms, which change no size and no order of requests")
         chooser = self.choice.chooser
