@@ -172,9 +172,10 @@ def overheads_of(words: str) -> Stack:
 
 
 def algorithm_words(words: Words, stack: Stack) -> tuple[str, ...]:
-    """Return the values of `algorithm` for a step, after a first one for the operations that none of them names.
+    """Return the words that choose the algorithms of a step: one for all operations, then the values of `algorithm`.
 
-    Operations that no word names are served by the library of the stack, else by `auto`.
+    The first is the library of the stack, or `auto` if it has none. Those that follow name operations, for
+    which they take its place.
     """
     return (stack.library or AUTO, *several(words))
 

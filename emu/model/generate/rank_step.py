@@ -12,7 +12,7 @@ from emu.model.generate.part import Part
 from emu.model.generate.rank_parts import RankParts, memory_of
 from emu.model.generate.sharded_states import ShardedStates
 from emu.model.generate.stage_passes import StagePasses, run_stages
-from emu.model.generate.states import Role, finished, group_equal_sizes, ranks_by_share, ring_ranks
+from emu.model.generate.states import Role, group_equal_sizes, ranks_by_share, ring_ranks, roles_at_end
 from emu.model.generate.tape import KnownSegments, Tape
 from emu.model.memory.step_memory import PeakBytes
 from emu.model.model import Model
@@ -42,13 +42,13 @@ def peaks(model: Model, plan: Plan, stack: Stack, places: Iterable[int]) -> Iter
     known: KnownSegments = {}
     first = RankParts(model, plan, stack, rows_by_kind(about_even, plan, model))
     for rank in (replace(first, place=place) for place in places):
-        yield rank.memory.peak(walk(rank, known)[0].ledger)
+        yield rank.memory.peak(write_passes(rank, known)[0].ledger)
 
 
 def reserved_bytes(model: Model, plan: Plan, stack: Stack) -> int:
     """Return the bytes that PyTorch's allocator requests from the device, on a rank at the first place of its pipeline."""
     rank = RankParts(model, plan, stack, rows_by_kind(about_even, plan, model))
-    return rank.memory.reserved(walk(rank, {})[0].ledger)
+    return rank.memory.reserved(write_passes(rank, {})[0].ledger)
 
 
 def _roles(rank: RankParts, ranks: I64) -> Iterator[Role]:
@@ -58,18 +58,18 @@ def _roles(rank: RankParts, ranks: I64) -> Iterator[Role]:
         rank: The parts of the model on the ranks; the same token rows are sent for all of them.
         ranks: The ranks, as numbers in their stage.
     """
-    tape, stages = walk(rank)
+    tape, stages = write_passes(rank)
     for each in stages.values():
         each.experts.settle()
     alike = group_equal_sizes(rank.first, rank.plan, ranks_by_share(rank.plan, ranks))
-    found = [role for together in alike for role in finished(tape.copy(), rank, together)]
+    found = [role for together in alike for role in roles_at_end(tape.copy(), rank, together)]
     yield from (role._replace(even=len(found) == 1) for role in found)
 
 
-def walk(rank: RankParts, known: KnownSegments | None = None) -> tuple[Tape, Mapping[int, StagePasses]]:
+def write_passes(rank: RankParts, known: KnownSegments | None = None) -> tuple[Tape, Mapping[int, StagePasses]]:
     """Write the forwards and backwards of a rank on a new tape; return the tape, and the passes by stage.
 
-    The end of the step is not written: `ExpertGradients.settle` and `finished` add it.
+    The end of the step is not written: `ExpertGradients.settle` and `roles_at_end` add it.
 
     Args:
         rank: The parts of the model on the rank.
@@ -91,7 +91,7 @@ def reduced_by(rank: RankParts, stage: int) -> list[Ask]:
     passes = once._replace(parts=once.parts * n, memory=once.memory * n)  # only the last is written
     if isinstance(passes.gradients, ShardedStates):
         return [*passes.gradients.least()]
-    passes.once_backward(passes.last)
+    passes.write_backward(passes.last)
     passes.gradients.reduce()
     passes.experts.settle()
     events, axes = tape.events(), list(tape.axes)
@@ -108,7 +108,10 @@ def _passes(tape: Tape, rank: RankParts, stage: int, parts: tuple[tuple[Part, ..
 
 
 def _gradients(tape: Tape, plan: Plan, parts: tuple[Part, ...], stage: int) -> WholeGradients:
-    """Return the handling of a stage's gradients that a plan needs."""
+    """Return the handling of a stage's gradients that a plan needs.
+
+    ZeRO-1 (`sharding=zero1`) averages gradients as DDP does; it differs in the optimizer alone (`states.optimize_share`).
+    """
     axis = "dp" if plan.copies == plan.dp else DATA
     if plan.splits:
         return AveragedGradients(tape, axis, plan.copies, parts)

@@ -33,11 +33,11 @@ class StagePasses(NamedTuple):
 
     def forward(self, pass_: int) -> None:
         """Write the forward of one microbatch."""
-        self._copy_or_write(FORWARD, pass_, self.once_forward)
+        self._copy_or_write(FORWARD, pass_, self.write_forward)
 
     def backward(self, pass_: int) -> None:
         """Write the backward of one microbatch: gradients are computed, accumulated and finally reduced."""
-        self._copy_or_write(BACKWARD, pass_, self.once_backward)
+        self._copy_or_write(BACKWARD, pass_, self.write_backward)
 
     def backward_input(self, pass_: int) -> None:
         """Write the computation of one microbatch's input gradients, the first half of a split backward.
@@ -150,7 +150,7 @@ class StagePasses(NamedTuple):
             self.gradients.reach(moment, place, pass_)
         self._run(left, place, pass_)
 
-    def once_forward(self, pass_: int) -> None:
+    def write_forward(self, pass_: int) -> None:
         """Write all events of the forward of one microbatch, even if an equal forward could be copied."""
         memory = self.memory[pass_]
         self.gradients.begin()
@@ -161,7 +161,7 @@ class StagePasses(NamedTuple):
             self.gradients.leave(place)
         memory.end_forward(self.tape.ledger)
 
-    def once_backward(self, pass_: int) -> None:
+    def write_backward(self, pass_: int) -> None:
         """Write all events of the backward of one microbatch, even if an equal backward could be copied.
 
         Gradients that autograd adds up only at the end of the backward (`_is_late`) come last.

@@ -148,7 +148,7 @@ def ring_ranks(plan: Plan, ranks: I64, at: int) -> I64:
     return there
 
 
-def finished(tape: Tape, rank: RankParts, together: list[tuple[StateShare, I64]]) -> Iterator[Role]:
+def roles_at_end(tape: Tape, rank: RankParts, together: list[tuple[StateShare, I64]]) -> Iterator[Role]:
     """Yield the roles of ranks whose shares of gradients have equal size, each with the end of its step."""
     held, parts, plan = together[0][0], rank.first, rank.plan
     add_tied(tape, parts, plan, held)

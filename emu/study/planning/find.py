@@ -69,8 +69,8 @@ def find_plans(
         InputError: a topology has fewer NPUs, no plan fits (the message names the nearest), or a named plan does not fit.
         InterruptedSearch: Ctrl-C or SIGTERM has ended the search.
     """
-    search, ours = _found(request, topologies, device, kept, pool, progress)
-    return plan_table(search, *ours)
+    search, found = _run_search(request, topologies, device, kept, pool, progress)
+    return plan_table(search, *found)
 
 
 class BestPlan(NamedTuple):
@@ -82,14 +82,14 @@ class BestPlan(NamedTuple):
 
 def find_best_plan(request: PlanRequest, topology: Topology, device: Device, kept: ResultCache) -> BestPlan:
     """Return the fastest plan of a model on one topology; raises as `find_plans`."""
-    search, (ours, _) = _found(replace(request, top=1), (topology,), device, kept, THIS_PROCESS, quiet)
-    return BestPlan(search.plans.rows[ours[0]], search.jobs.steps)
+    search, (found, _) = _run_search(replace(request, top=1), (topology,), device, kept, THIS_PROCESS, quiet)
+    return BestPlan(search.plans.rows[found[0]], search.jobs.steps)
 
 
 _Ranked = tuple[list[Candidate], list[Candidate]]  # the candidates that a search found, and those that the user named
 
 
-def _found(
+def _run_search(
     request: PlanRequest,
     topologies: Sequence[Topology],
     device: Device,
@@ -105,10 +105,10 @@ def _found(
     with pool.open(partial(do_and_store, worker, kept, state.name_of), kept) as opened:
         search = Search(prepared, SearchJobs(state, opened), progress)
         try:
-            ours = search.find_best()
-            if not ours:
+            found = search.find_best()
+            if not found:
                 raise _no_time_error(prepared, search)
-            return search, (ours, search.time_named())
+            return search, (found, search.time_named())
         except KeyboardInterrupt as stopped:
             table = interrupted_table(search)
             stopped.add_note(f"{state.text()}; {STARTED_AGAIN}")

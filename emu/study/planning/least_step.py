@@ -53,7 +53,7 @@ def least_step_s(request: PlanRequest, topology: Topology, device: Device, kept:
         ladder = BoundLadder(prepared, SearchJobs(state, opened), MOST_WORK)
         ladder.add_plans(quiet)
         least = ladder.frontier.least()
-        while least is not None and least.kind > rung:
+        while least is not None and least.rung > rung:
             ladder.climb(ladder.frontier.take_batch(inf))
             least = ladder.frontier.least()
     return min(inf if least is None else least.bound_s, ladder.dropped_least_s)

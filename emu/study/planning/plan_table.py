@@ -12,7 +12,7 @@ from emu.model.stack.software import NOTHING
 from emu.study.planning.plan_request import Candidate
 from emu.study.planning.plan_row import DECIDED_BY, INTERRUPTED, OUT_OF_WORK, PROVED, PlanRow, PlanTable, reason_of
 from emu.study.planning.prepared_search import PreparedSearch
-from emu.study.planning.search.frontier import ANYWHERE
+from emu.study.planning.search.frontier import ALL_PARTS
 from emu.study.planning.search.search import Search
 from emu.study.planning.space import placements
 from emu.study.training.composed.step_on_fabric import COMPOSED_ASSUMED
@@ -31,15 +31,15 @@ class SearchEnd:
     decided: Mapping[str, int]  # numbers of candidates by what has decided on them: see `DECIDED_BY`
 
 
-def plan_table(search: Search, ours: Sequence[Candidate], theirs: Sequence[Candidate]) -> PlanTable:
+def plan_table(search: Search, found: Sequence[Candidate], named: Sequence[Candidate]) -> PlanTable:
     """Return the table of a search that has ended.
 
     Args:
         search: The search.
-        ours: The candidates that it found, the fastest first.
-        theirs: The candidates of the plans that the user names.
+        found: The candidates that it found, the fastest first.
+        named: The candidates of the plans that the user names.
     """
-    return _table(search, _rows(search, ours, theirs), _end_of(search))
+    return _table(search, _rows(search, found, named), _end_of(search))
 
 
 def interrupted_table(search: Search) -> PlanTable | None:
@@ -107,9 +107,9 @@ def _undecided(search: Search) -> tuple[int, int, float]:
         bound of all of them, in seconds.
     """
     entries = [entry for entry in (*search.ladder.dropped, *search.ladder.frontier.entries) if entry.bound_s <= search.limit_s]
-    places = [(entry.kind, len(placements(entry.candidate.plan))) for entry in entries]
-    of_plans = len(search.prepared.topologies) * sum(n for known, n in places if known > ANYWHERE)
-    placed = sum(n if known == ANYWHERE else 1 for known, n in places if known <= ANYWHERE)
+    places = [(entry.rung, len(placements(entry.candidate.plan))) for entry in entries]
+    of_plans = len(search.prepared.topologies) * sum(n for known, n in places if known > ALL_PARTS)
+    placed = sum(n if known == ALL_PARTS else 1 for known, n in places if known <= ALL_PARTS)
     return of_plans, placed, min((entry.bound_s for entry in entries), default=inf)
 
 
@@ -124,12 +124,12 @@ def _end_of(search: Search) -> SearchEnd:
     return SearchEnd(OUT_OF_WORK if of_plans + placed else PROVED, least_s, dict(zip(DECIDED_BY, by, strict=True)))
 
 
-def _rows(search: Search, ours: Sequence[Candidate], theirs: Sequence[Candidate]) -> tuple[PlanRow, ...]:
+def _rows(search: Search, found: Sequence[Candidate], named: Sequence[Candidate]) -> tuple[PlanRow, ...]:
     """Return the rows of the table, the fastest first; the arguments are those of `plan_table`."""
     rows = search.plans.rows
-    every = sorted(dict.fromkeys((*ours, *theirs)), key=lambda each: (rows[each].step_time_s, each.tie_key))
-    first = rows[next(each for each in every if each in ours)]
-    return tuple(_row(search, each, first, beside=each in theirs) for each in every)
+    every = sorted(dict.fromkeys((*found, *named)), key=lambda each: (rows[each].step_time_s, each.tie_key))
+    first = rows[next(each for each in every if each in found)]
+    return tuple(_row(search, each, first, beside=each in named) for each in every)
 
 
 def _row(search: Search, candidate: Candidate, first: PlanRow, *, beside: bool) -> PlanRow:

@@ -134,7 +134,7 @@ def with_axes(topology: Topology, plan: Plan, axes: Sequence[str]) -> Topology:
 
 
 def npus_of(topology: Topology, plan: Plan, axes: Sequence[str]) -> I64:
-    """Return [ranks] the NPU of each rank, if the first of the axes has neighbouring NPUs.
+    """Return [ranks] the NPU of each rank; ranks of one group of the first axis get neighbouring NPUs.
 
     Arguments and errors as in `with_axes`.
     """

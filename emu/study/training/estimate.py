@@ -188,7 +188,7 @@ class PreparedEstimate:
         timed_on = costed.without_memory()  # no time depends on it
         asked = self.generated.model.digest(), repr(request.plan), request.stack, timed_on, request.algorithms, self.npus
         search = AlgorithmSearch(step, self.effort.most_steps)
-        return search.fastest(search.choices(*asked), self.effort.within)
+        return search.timed_by_best(search.choices(*asked), self.effort.within)
 
     def on_fabric(self, costed: Device) -> StepOnFabric:
         """Return the step on a device, with the named algorithms, and the fastest algorithm of each other request.

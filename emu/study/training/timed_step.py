@@ -165,7 +165,7 @@ def time_replay(
         choices = search.choices(trace.digest(), dtype, device, words)
     except InputError:  # one rank of each role cannot represent all: each request is chosen for alone
         return timed(choice)
-    return search.fastest(choices, timed=timed)
+    return search.timed_by_best(choices, timed=timed)
 
 
 def _algorithm_search(trace: Trace, choice: Choice, topology: Topology, device: Device, dtype: str) -> AlgorithmSearch:

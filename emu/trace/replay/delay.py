@@ -139,7 +139,7 @@ class Entries(NamedTuple):
 
     @staticmethod
     def of(event: I64, waiting: I64, pred: I64) -> "Entries":
-        """Return the tasks for which members must wait before they enter delays, by event.
+        """Return the tasks for which each member of a delay or of a body waits before it enters, by event.
 
         Args:
             event: [Q] the events.

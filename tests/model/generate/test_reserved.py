@@ -9,7 +9,7 @@ import pytest
 
 from emu.model.generate.generate import memory_by_part
 from emu.model.generate.rank_parts import RankParts
-from emu.model.generate.rank_step import reserved_bytes, walk
+from emu.model.generate.rank_step import reserved_bytes, write_passes
 from emu.model.memory.layer_memory import Ledger, Pools
 from emu.model.model import MODELS
 from emu.model.plan.plan_text import parse_plan
@@ -28,7 +28,7 @@ def asked(ranks, words="software=pytorch,weight=float32", recompute="ops"):
 
 def ledger_of(*of, **others):
     """The ledger of a rank after a step."""
-    return walk(RankParts(*asked(*of, **others), lambda *_: None), {})[0].ledger
+    return write_passes(RankParts(*asked(*of, **others), lambda *_: None), {})[0].ledger
 
 
 @pytest.mark.parametrize("ranks", [8, 128])

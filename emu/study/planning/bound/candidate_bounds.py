@@ -22,8 +22,8 @@ from emu.study.planning.request_times.rates import LeastTime, Rates, ports_of
 from emu.study.planning.request_times.request_floor import BoundedRequest
 from emu.study.planning.space import placements
 from emu.study.planning.step_paths.megatron_paths import MegatronPaths
+from emu.study.planning.step_paths.software_paths import SoftwarePaths
 from emu.study.planning.step_paths.tape_path import TapePath
-from emu.study.planning.step_paths.tape_paths import TapePaths
 from emu.topology.topology import Topology
 
 _RANKS = 2**22  # limit of the ranks of all placements in the cache; 16,384 ranks take a megabyte
@@ -35,7 +35,7 @@ TimeRequests = Callable[[int, Mapping[Hashable, BoundedRequest]], Mapping[Hashab
 class CandidateBounds:
     """The lower bounds of step times for all candidates of one search, which get tighter as requests are timed."""
 
-    paths: TapePaths
+    paths: SoftwarePaths
     topologies: Sequence[Topology]  # as the software has them
     axes: frozenset[str] = frozenset()  # axes for which a word names the algorithm
     names_algorithm: bool = False  # a word does, by which ranks may send to switches, even where none is said to add
@@ -45,7 +45,7 @@ class CandidateBounds:
     _groups: LRUCache[Hashable, PlacedGroups] = field(
         default_factory=lambda: LRUCache(_RANKS, lambda groups: min(groups.plan.world, _RANKS))
     )
-    _timed: set[Candidate] = field(default_factory=set)  # candidates whose own requests all have known times
+    _complete: set[Candidate] = field(default_factory=set)  # candidates whose own requests all have known times
 
     def __post_init__(self) -> None:
         self._rates = [Rates.of(topology) for topology in self.topologies]
@@ -125,17 +125,17 @@ class CandidateBounds:
         """
         least, outline = self._placed_times(candidate), self._outlined(candidate.plan)
         least_s = max(outline.seconds(least), self._reduced_s(least))
-        charted = candidate in self._timed
+        charted = candidate in self._complete
         if charted and isinstance(self.paths, MegatronPaths):  # other software has no charts
             least_s = max(least_s, chart_s(self.paths, outline, least))
-        self._timed.update([candidate] * (not least.missing))
+        self._complete.update([candidate] * (not least.missing))
         return least_s, least.missing, charted and not least.missing
 
     def _time(self, missing: Sequence[Missing], times: TimeRequests) -> None:
         """Time the missing requests of the lowest order, for each topology, and store their times."""
-        first = min((after for of in missing for after, _ in of.values()), default=0)
+        first = min((turn for of in missing for turn, _ in of.values()), default=0)
         for number, of in enumerate(missing):
-            wanted = {name: request for name, (after, request) in of.items() if after == first}
+            wanted = {name: request for name, (turn, request) in of.items() if turn == first}
             self._known[number].update(times(number, wanted))
 
     @kept_by(lambda _, plan: plan)

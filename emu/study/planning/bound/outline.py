@@ -4,8 +4,8 @@ A step is a graph: tasks begin after others ended. Here times are left out or ma
 out. So the longest path through the rest ends no later than the step, even if other tasks share links or wait. The proof is by
 induction in the order of time: each task ends no earlier than the longest path to it. The bound counts:
 
-- The passes of a stage take the passes of its layers (`tape_paths`, beside this file), one after another. Their requests take
-  the least time of any NPU for the bytes that it sends and receives (`least_times`), or of a rank of theirs
+- The passes of a stage take the passes of its layers (`software_paths`), one after another. Their requests take
+  the least time of any NPU for the bytes that it sends and receives (`least_times`), or of one of their ranks
   (`emu.fabric.floor`).
 - A step may contain the messages of every rank of a stage. Then each time here is that of the first rank of the stage to come
   so far: all ranks do the same, each enters a request no sooner than the first, and leaves it no sooner than the least after.
@@ -30,11 +30,11 @@ from emu.model.stack.software import MEGATRON, PYTORCH, Software
 from emu.study.planning.request_times.least_times import LeastTimes
 from emu.study.planning.step_paths.megatron_paths import MegatronPaths
 from emu.study.planning.step_paths.pytorch_paths import PytorchPaths
+from emu.study.planning.step_paths.software_paths import EndPaths, LayerPaths, SoftwarePaths, StageCut
 from emu.study.planning.step_paths.tape_path import TapePath, times_s
-from emu.study.planning.step_paths.tape_paths import EndPaths, LayerPaths, StageCut, TapePaths
 
 T = TypeVar("T")
-PATHS: Mapping[Software, type[TapePaths]] = {PYTORCH: PytorchPaths, MEGATRON: MegatronPaths}
+PATHS: Mapping[Software, type[SoftwarePaths]] = {PYTORCH: PytorchPaths, MEGATRON: MegatronPaths}
 _NOTHING = (0.0, 0.0, 0.0)  # times of the passes of a part that a place does not have
 ROUNDED = 1e-9  # share by which a bound is lowered, as times are rounded to ticks
 
@@ -52,7 +52,7 @@ class Outline:
     reductions: tuple[TapePath, ...] = ()  # [P] the reductions of gradients in the last backward; (): `ends` has them
 
     @staticmethod
-    def of(paths: TapePaths, plan: Plan) -> "Outline":
+    def of(paths: SoftwarePaths, plan: Plan) -> "Outline":
         """Return the outline of a plan, with the paths of the plan's software.
 
         Raises:

@@ -1,7 +1,8 @@
 """The fast lower bounds of plans, which are valid in any placement.
 
 A quick bound counts the most frequent kind of layer. It is not above the bound of `emu.study.planning.bound.outline`, which
-counts all parts. In the quicker of two, one pass stands for plans of all microbatches. Where tiles fill all cores, a sequence
+counts all parts. `by_sequence_s` takes one pass
+for all microbatches, `by_own_passes_s` the passes of the plan's own. Where tiles fill all cores, a sequence
 takes no longer in a pass of more sequences than in a pass of fewer: more share the fixed time of a pass (weights read, messages
 begun).
 """
@@ -18,8 +19,8 @@ from emu.memo import kept_by
 from emu.model.plan.plan import Plan
 from emu.study.planning.request_times.least_times import LeastTimes
 from emu.study.planning.request_times.rates import Rates
+from emu.study.planning.step_paths.software_paths import SoftwarePaths
 from emu.study.planning.step_paths.tape_path import times_s
-from emu.study.planning.step_paths.tape_paths import TapePaths
 
 _CUT = 1e-3  # share by which the time of a sequence is lowered, as operators are rounded
 
@@ -28,7 +29,7 @@ _CUT = 1e-3  # share by which the time of a sequence is lowered, as operators ar
 class QuickBounds:
     """The fast lower bounds of plans, valid in any placement and on all topologies of a search."""
 
-    paths: TapePaths  # the paths of the model's parts on the device
+    paths: SoftwarePaths  # the paths of the model's parts on the device
     rates: Sequence[Rates]  # of each topology
 
     def by_sequence_s(self, plan: Plan) -> float:
@@ -70,7 +71,7 @@ class QuickBounds:
         return float(takes.max())
 
     @cached_property
-    def _filled(self) -> TapePaths:
+    def _filled(self) -> SoftwarePaths:
         """The paths on an ideal device whose cores are always all busy, so that no partial waves of tiles are left."""
         return type(self.paths)(self.paths.model, self.paths.stack, replace(self.paths.device, cores=0))
 
@@ -80,7 +81,7 @@ class QuickBounds:
         kinds = self.paths.model.kinds
         return max(dict.fromkeys(kinds), key=kinds.count)
 
-    def _pass_s(self, paths: TapePaths, plan: Plan) -> tuple[float, float]:
+    def _pass_s(self, paths: SoftwarePaths, plan: Plan) -> tuple[float, float]:
         """Return the least seconds of a forward and of a backward of a layer on any topology; 0 if it cannot be generated."""
         try:
             path = paths.of_layer(plan, self._kind)

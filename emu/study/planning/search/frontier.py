@@ -14,9 +14,9 @@ from emu.study.planning.plan_request import Candidate
 
 # The rungs of the ladder of bounds, by the way a bound is found. A search goes through them from the last number to the
 # first, so that of equal bounds the one that is worked out furthest comes first. SEQUENCE: by the time of one sequence;
-# OWN_PASSES: by the plan's own passes; REDUCED: by its reductions of gradients, too; ANYWHERE: by all parts of the model, on
+# OWN_PASSES: by the plan's own passes; REDUCED: by its reductions of gradients, too; ALL_PARTS: by all parts of the model, on
 # one topology; PLACED: in one placement; READY: final, so that the step is timed next.
-READY, PLACED, ANYWHERE, REDUCED, OWN_PASSES, SEQUENCE = range(6)
+READY, PLACED, ALL_PARTS, REDUCED, OWN_PASSES, SEQUENCE = range(6)
 _TOGETHER = 64  # limit of entries that are looked at together
 # Shares by which the bound of a split counts for more where promising plans are looked for.
 _AGAIN = 0.01  # each time that a promising plan was looked for in it
@@ -27,11 +27,11 @@ _AS_LEAST = 1.005  # entries up to this times the least bound are looked at toge
 class Entry(NamedTuple):
     """A candidate, or a plan in any placement, with a lower bound of its time in seconds.
 
-    `kind` says how far the bound is worked out; `number` is unique and orders entries with equal bounds.
+    `rung` says how far the bound is worked out; `number` is unique and orders entries with equal bounds.
     """
 
     bound_s: float
-    kind: int  # how far its bound is worked out: READY, PLACED and so on
+    rung: int  # how far its bound is worked out: READY, PLACED and so on
     number: int  # unique
     candidate: Candidate
 
@@ -50,16 +50,16 @@ class Frontier:
     added: int = 0
     _firsts: list[Entry] = field(default_factory=list)  # a heap of entries that were the first of their split
 
-    def add(self, bound_s: float, kind: int, candidate: Candidate) -> None:
+    def add(self, bound_s: float, rung: int, candidate: Candidate) -> None:
         """Add an entry, numbered after all entries before it.
 
         Args:
             bound_s: The lower bound of its time.
-            kind: How this bound was found, one of the constants from READY on.
+            rung: How this bound was found, one of the constants from READY on.
             candidate: The candidate, or a plan in any placement.
         """
         self.added += 1
-        self._push(Entry(bound_s, kind, self.added, candidate))
+        self._push(Entry(bound_s, rung, self.added, candidate))
 
     @property
     def entries(self) -> list[Entry]:
@@ -109,8 +109,8 @@ class Frontier:
             entry = self.pop(least.split)
             if not found:
                 most_s = min(most_s, entry.bound_s * _AS_LEAST)
-            (ready if entry.kind == READY and found else found).append(entry)
-            if found[0].kind == READY:
+            (ready if entry.rung == READY and found else found).append(entry)
+            if found[0].rung == READY:
                 break
             least = self.least()
         for entry in ready:

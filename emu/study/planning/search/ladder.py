@@ -20,7 +20,7 @@ from emu.study.planning.plan_request import Candidate, Work
 from emu.study.planning.prepared_search import PreparedSearch
 from emu.study.planning.request_times.rates import LeastTime
 from emu.study.planning.request_times.request_floor import BoundedRequest
-from emu.study.planning.search.frontier import ANYWHERE, OWN_PASSES, PLACED, READY, REDUCED, SEQUENCE, Entry, Frontier
+from emu.study.planning.search.frontier import ALL_PARTS, OWN_PASSES, PLACED, READY, REDUCED, SEQUENCE, Entry, Frontier
 from emu.study.planning.search.search_jobs import REFUSED, RequestJob
 from emu.study.planning.search.search_state import Progress, SearchJobs
 from emu.study.planning.space import placements
@@ -70,9 +70,9 @@ class BoundLadder:
         self.dropped += dropped
         self.dropped_least_s = min((self.dropped_least_s, *(entry.bound_s for entry in dropped)))
         for entry in kept:
-            if entry.kind != PLACED:
+            if entry.rung != PLACED:
                 self._bound_plan(entry)
-        self._time_requests([entry for entry in kept if entry.kind == PLACED])
+        self._time_requests([entry for entry in kept if entry.rung == PLACED])
 
     @kept_by(lambda _, *asked: asked)
     def fits(self, plan: Plan, places: range) -> bool:
@@ -85,18 +85,18 @@ class BoundLadder:
 
         That is so only for a plan that is not generated yet, and where the next bounds need to generate it.
         """
-        if not self.search.bounds.reduces or entry.kind not in (SEQUENCE, OWN_PASSES, REDUCED):
+        if not self.search.bounds.reduces or entry.rung not in (SEQUENCE, OWN_PASSES, REDUCED):
             return False
         return self.generated >= self.most.plans or self.requests >= self.most.requests
 
     def _bound_plan(self, entry: Entry) -> None:
         """Compute the next bound of a plan that has no placement yet."""
         plan, bounds = entry.candidate.plan, self.search.bounds
-        if entry.kind == SEQUENCE:
+        if entry.rung == SEQUENCE:
             self.frontier.add(max(entry.bound_s, bounds.quick.by_own_passes_s(plan)), OWN_PASSES, entry.candidate)
-        elif entry.kind == OWN_PASSES and bounds.reduces:
+        elif entry.rung == OWN_PASSES and bounds.reduces:
             self.frontier.add(max(entry.bound_s, bounds.reduced_s(plan)), REDUCED, entry.candidate)
-        elif entry.kind == ANYWHERE:
+        elif entry.rung == ALL_PARTS:
             self._place(entry)
         else:
             self._generate(entry)
@@ -108,7 +108,7 @@ class BoundLadder:
         with suppress(InputError):  # it cannot be generated
             found = [max(entry.bound_s, each) for each in self.search.bounds.anywhere_s(plan)]
         for number, bound_s in enumerate(found):
-            self.frontier.add(bound_s, ANYWHERE, Candidate(number, plan, ()))
+            self.frontier.add(bound_s, ALL_PARTS, Candidate(number, plan, ()))
         places = len(placements(plan))
         self.anywhere += [(bound_s, places) for bound_s in found]
         self.refused += [(entry.bound_s, places)] * (len(self.search.topologies) - len(found))

@@ -19,7 +19,7 @@ from emu.study.planning.plan_request import Candidate, Work
 from emu.study.planning.plan_row import PlanRow
 from emu.study.planning.prepared_search import PreparedSearch
 from emu.study.planning.search.best_plans import BestPlans
-from emu.study.planning.search.frontier import ANYWHERE, PLACED, READY, Entry
+from emu.study.planning.search.frontier import ALL_PARTS, PLACED, READY, Entry
 from emu.study.planning.search.ladder import PLACES_TESTED_FIRST, BoundLadder
 from emu.study.planning.search.search_jobs import FULL, REFUSED, THOROUGH, JobResult, StepJob
 from emu.study.planning.search.search_state import Progress, SearchJobs, SearchState
@@ -184,8 +184,8 @@ class Search:
     def _progress_text(self) -> str:
         """Return a progress text with what is done and what is left; the progress thread calls it."""
         entries = [entry for entry in self.ladder.frontier.entries if entry.bound_s <= self.limit_s]
-        placed = {entry.candidate.plan for entry in entries if entry.kind <= ANYWHERE}
-        left = len(placed) + sum(entry.kind > ANYWHERE for entry in entries)
+        placed = {entry.candidate.plan for entry in entries if entry.rung <= ALL_PARTS}
+        left = len(placed) + sum(entry.rung > ALL_PARTS for entry in entries)
         done = f"{len(self.plans.rows):,} steps and {self.ladder.requests:,} requests timed"
         return f"{self.state.text()}; {done}; {left:,} plans left that may be among the best {self.prepared.request.top}"
 
@@ -224,7 +224,7 @@ class Search:
         most = ladder.generated + _LOOKS
         while ladder.generated < most and frontier.has_in(split, limit_s):
             first = frontier.pop(split)
-            if first.kind > PLACED:
+            if first.rung > PLACED:
                 ladder.climb([first])
             elif asked := self._ask_for_step(first):
                 return asked
@@ -240,7 +240,7 @@ class Search:
 
     def _advance_entries(self, entries: Sequence[Entry]) -> None:
         """Start timing the first entry if its bound is final, else compute tighter bounds of all entries."""
-        if entries[0].kind == READY:
+        if entries[0].rung == READY:
             self.under_way.extend(self._ask_for_step(entries[0]))
         else:
             self.ladder.climb(entries)

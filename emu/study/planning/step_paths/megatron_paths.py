@@ -14,8 +14,8 @@ from emu.model.generate.tape import Tape
 from emu.model.model import HEAD
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import part_names
+from emu.study.planning.step_paths.software_paths import EndPaths, HeldElements, LayerPaths, SoftwarePaths
 from emu.study.planning.step_paths.tape_path import TapePath
-from emu.study.planning.step_paths.tape_paths import EndPaths, HeldElements, LayerPaths, TapePaths
 
 
 class OverlappedRequests(NamedTuple):
@@ -30,7 +30,7 @@ class OverlappedRequests(NamedTuple):
 
 
 @dataclass(eq=False)
-class MegatronPaths(TapePaths):
+class MegatronPaths(SoftwarePaths):
     """The paths of plans whose software is Megatron-LM: the longest chains of computations and requests in each pass."""
 
     def _layer_paths(self, plan: Plan, name: str) -> LayerPaths:

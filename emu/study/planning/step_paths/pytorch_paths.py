@@ -17,14 +17,14 @@ from emu.model.memory.pass_memory import StageMemory
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_checks import part_names
 from emu.model.routed_rows import classes
+from emu.study.planning.step_paths.software_paths import EndPaths, HeldElements, LayerPaths, SoftwarePaths
 from emu.study.planning.step_paths.tape_path import TapePath
-from emu.study.planning.step_paths.tape_paths import EndPaths, HeldElements, LayerPaths, TapePaths
 
 _LATER = 2  # the number of a pass that is neither the first nor the last
 
 
 @dataclass(eq=False)
-class PytorchPaths(TapePaths):
+class PytorchPaths(SoftwarePaths):
     """The paths of plans whose software is PyTorch: the longest chains of computations and requests in each pass."""
 
     reduces: ClassVar[bool] = True
@@ -44,18 +44,18 @@ class PytorchPaths(TapePaths):
             gradients, n = _UncountedGradients() if plan.shards_weights else WholeGradients(), _LATER + 1
             passes = StagePasses(tape, 0, ((part,),) * n, (StageMemory((part.memory,)),) * n, gradients, experts)
             if tape is tapes[0]:
-                passes.once_forward(0)
+                passes.write_forward(0)
             elif plan.splits:  # gradients of weights come later, each by itself
                 items = [item for item in part.backward if not isinstance(item, Gradient)]
                 run(tape, (item for item in items if not is_later(item)))
                 run(tape, (item for item in items if isinstance(item, Computation) and item.later == PARAMETER))
             else:
-                passes.once_backward(pass_ if not plan.shards_weights else 0)
+                passes.write_backward(pass_ if not plan.shards_weights else 0)
         forward, first, later = map(self.path_of, tapes)
         return forward, first, later
 
     def reductions(self, plan: Plan, *, last: bool) -> tuple[TapePath, ...]:
-        """Return [P] the paths of the requests beside the passes of each place; arguments as in `TapePaths.reductions`."""
+        """Return [P] the paths of the requests beside the passes of each place; arguments as in `SoftwarePaths.reductions`."""
         return tuple(self._overlapped_at(plan, place, last=last) for place in range(plan.pp))
 
     def _overlapped_at(self, plan: Plan, place: int, *, last: bool) -> TapePath:

@@ -44,7 +44,7 @@ from emu.trace.report.report import report
 
 LEAST = 4  # steps that are composed to choose for one
 _EVENTS = 2**23  # limit of events of these steps together, unless LEAST asks for more
-ALONE = "each alone"  # name of the option that chooses the fastest for each request
+EACH_FASTEST = "each alone"  # name of the option that chooses the fastest for each request
 BESIDE = "synthesized beside other axes"  # name of the option of schedules that are made on what other axes leave of links
 _ENOUGH = 0.005  # share by which a step may be longer than one without shared links, and is good enough
 _HEAVY = 0.05  # share of the step from which on more algorithms are tried for a coordinate
@@ -62,8 +62,8 @@ class TimingEffort(NamedTuple):
 ALWAYS_COMPOSED = TimingEffort(most_events=0)
 
 
-# The result of a descent: the name of the option of each coordinate that gets another than ALONE, the time of the step, and the
-# times of the step where one chooser serves all requests.
+# The result of a descent: the name of the option of each coordinate that gets another than EACH_FASTEST, the time of the step,
+# and the times of the step where one chooser serves all requests.
 DescentResult = tuple[Mapping[Coordinate, str], float, Mapping[str, float]]
 
 
@@ -109,7 +109,7 @@ class AlgorithmSearch:
             keep_entry(self.step.topology, name, [names, time_s, dict(times_s)])
         return self._served_steps(found)
 
-    def fastest(
+    def timed_by_best(
         self,
         choices: Sequence[ServedStep],
         within: float = TimingEffort().within,
@@ -142,12 +142,12 @@ class AlgorithmSearch:
         factors = self.free_requests.least_shares(self.coordinates, [*self.others.values()])
         floor_s = _unshared_step_s(self.step, factors)
         if alone_s <= floor_s * (1 + LEAST_GAIN):
-            return {}, alone_s, {ALONE: alone_s}
+            return {}, alone_s, {EACH_FASTEST: alone_s}
         names, time_s = ({}, alone_s) if alone_s <= floor_s * (1 + _ENOUGH) else self._descent_result(floor_s * (1 + _ENOUGH))
         times_s = {name: self.composed_s(dict.fromkeys(self.free_requests.by_coordinate, name)) for name in self._choosers}
         first = min(times_s, key=lambda name: times_s[name])
         if times_s[first] < time_s:  # it also serves the requests of negligible coordinates
-            return {c: first for c in self.free_requests.by_coordinate if first != ALONE}, times_s[first], times_s
+            return {c: first for c in self.free_requests.by_coordinate if first != EACH_FASTEST}, times_s[first], times_s
         return names, time_s, times_s
 
     def _descent_result(self, good_enough_s: float) -> tuple[dict[Coordinate, str], float]:
@@ -155,7 +155,7 @@ class AlgorithmSearch:
         known = self._algorithms()
         every = {c: self._distinct_options(c, [*self._choosers.values(), *of]) for c, of in known.items()}
         starts = [{c: by_name[chooser] for c, by_name in every.items()} for chooser in self._choosers]
-        together = {c: every[c][of[0].name] if of else every[c][ALONE] for c, of in known.items()}
+        together = {c: every[c][of[0].name] if of else every[c][EACH_FASTEST] for c, of in known.items()}
         options = {c: list(dict.fromkeys(by_name.values())) for c, by_name in every.items()}
         weights = {c: self.free_requests.weights_s[c] for c in options}
         most = min(self.most_steps, max(LEAST, _EVENTS // len(self.step.asked.place_of_event)))
@@ -164,7 +164,7 @@ class AlgorithmSearch:
             return self._time_of({c: option.name for c, option in served.items()})
 
         best, time_s = Descent(options, weights, judge, most, good_enough_s).best([*starts, together])
-        return {c: option.name for c, option in best.items() if option.name != ALONE}, time_s
+        return {c: option.name for c, option in best.items() if option.name != EACH_FASTEST}, time_s
 
     @cached_property
     def free_requests(self) -> FreeRequests:
@@ -190,7 +190,7 @@ class AlgorithmSearch:
     @cached_property
     def _choosers(self) -> Mapping[str, Option]:
         """Choosers by name, as options that can serve the requests of any coordinate."""
-        every = {ALONE: self.step.choice.chooser, **self.others}
+        every = {EACH_FASTEST: self.step.choice.chooser, **self.others}
         return {name: Option(name, chooser) for name, chooser in every.items() if chooser}
 
     def _algorithms(self) -> dict[Coordinate, list[Option]]:
@@ -213,7 +213,7 @@ class AlgorithmSearch:
 
     def _time_of(self, names: Mapping[Coordinate, str]) -> StepTime:
         """Return the time of the step with options of these names; `NEVER` where a request cannot be timed."""
-        if set(names.values()) <= {ALONE}:
+        if set(names.values()) <= {EACH_FASTEST}:
             return self._alone_step
         try:
             return _step_time(self.step.by(self.choice_of(names)))
@@ -227,7 +227,7 @@ class AlgorithmSearch:
 
     def choice_of(self, names: Mapping[Coordinate, str]) -> Choice:
         """Return the choice that gives coordinates the options of these names."""
-        own = {c: name for c, name in names.items() if name != ALONE}
+        own = {c: name for c, name in names.items() if name != EACH_FASTEST}
         options = {c: self._choosers.get(name) or self.free_requests.fabric.algorithm(name) for c, name in own.items()}
         alone = self.step.choice
         return replace(alone, chooser=step_chooser(alone.chooser, options)) if options else alone

@@ -35,7 +35,8 @@ from emu.trace.trace import Events, Kind
 
 # The paths through a layer's forward, its first backward, and that of another microbatch, which adds to the gradients.
 LayerPaths = tuple[TapePath, TapePath, TapePath]
-# The paths through the events of a step before a rank's passes, after them, and of these what nothing of its passes is beside.
+# The paths through the events of a step before a rank's passes, through those after them, and through those of the latter that
+# cannot overlap with its passes.
 EndPaths = tuple[TapePath, TapePath, TapePath]
 HeldElements = tuple[str, int, int]  # an axis, the ranks of its groups, and the parameters of which they have copies
 
@@ -50,7 +51,7 @@ class StageCut(NamedTuple):
 
 
 @dataclass(eq=False)
-class TapePaths(ABC):
+class SoftwarePaths(ABC):
     """The longest paths of all plans of one model, software and device; a subclass has the tapes of one software."""
 
     reduces: ClassVar[bool] = False  # whether gradients are reduced beside passes, as `reductions` says
