@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from emu.arrays import F64, I64, Bool
+from emu.arrays import F64, I64, Bool, column
 from emu.collective.algorithm import Request
 from emu.collective.operation import ROOTED
 from emu.fabric.build import Builder
@@ -24,6 +24,7 @@ from emu.fabric.run import run_graph
 from emu.topology.topology import Topology
 from emu.trace.matching.call_batch import BatchKey
 from emu.trace.replay.replay import place_request
+from emu.trace.replay.switch_turns import SwitchStates, TurnOrder, add_turns, switch_states
 from emu.units import TICKS_PER_S
 
 LIGHT = 2**15  # tasks up to which a request of each size is timed by itself
@@ -56,6 +57,7 @@ class IsolatedRequest(NamedTuple):
     apart: int = 0  # ticks from when the first rank has left it to when the last has, or takes a message
     apart_mean: int = 0  # ticks from when ranks have left it on average to when the last has
     messages: int = 0  # messages of all groups
+    switches: SwitchStates | None = None  # the optical switches that it needs; None: the topology has none that turn
 
     @property
     def goes_on(self) -> bool:
@@ -122,14 +124,15 @@ def time_isolated(
         every, together = np.arange(len(topology.links)), np.zeros(sum(len(each.nodes) for each in laid), np.int64)
         number = every if domain is None else domain.links.number
         isolated = _request_time(_timed(laid, together, [number], what, domain, launch_fs), [every], what)
-    return isolated._replace(messages=group_message_count(laid))
+    states = switch_states(topology.circuits, laid) if topology.circuits else None
+    return isolated._replace(messages=group_message_count(laid), switches=states)
 
 
 def _placed(part: RequestPart, topology: Topology, placement: I64) -> list[PlacedSchedule]:
-    """Return the placed schedules of a part: one of all its groups, or one of each where optical switches turn for messages."""
+    """Return the placed schedules of a part: one of all its groups, or one of each where optical switches turn."""
     nodes = placement[part.ranks]
     apart = len(nodes) if topology.circuits else 1
-    return [place_request(part.what, topology, each) for each in np.array_split(nodes, apart)]
+    return [place_request(part.what, topology, each, turns=False) for each in np.array_split(nodes, apart)]
 
 
 def _time_clusters(
@@ -191,7 +194,7 @@ def _timed(
         domain: The symmetry of the topology; None: none is used.
         launch_fs: Ticks that each rank takes to enter the request.
     """
-    graph, group, exits = _side_by_side([delay_entries(lower_placed(each, domain), launch_fs) for each in laid])
+    graph, group, exits = _side_by_side(laid, [delay_entries(lower_placed(each, domain), launch_fs) for each in laid])
     timeline, hops = run_graph(graph), np.diff(graph.hop_start)
     sent = np.flatnonzero(hops)
     of_exit, of_sent = cluster[group], cluster[group[graph.owner[sent]]]
@@ -214,19 +217,23 @@ def _timed(
     return list(map(_ClusterTime, *counts, [busy_s[link] for link in links], [flows[link] for link in links], *rest))
 
 
-def _side_by_side(pieces: Sequence[LoweredSchedule]) -> tuple[Graph, I64, I64]:
-    """Return several lowered schedules as one graph, in which all start at tick 0.
+def _side_by_side(laid: Sequence[PlacedSchedule], pieces: Sequence[LoweredSchedule]) -> tuple[Graph, I64, I64]:
+    """Return several placed schedules, lowered to `pieces`, as one graph, in which all start at tick 0.
+
+    Where optical switches turn, groups take turns on them in the order of `laid`.
 
     Returns:
         The graph, the group of each participant, and the task with which each participant leaves.
     """
     shapes = [piece.placed.nodes.shape for piece in pieces]
     of_group = np.repeat(np.arange(sum(n for n, _ in shapes)), np.repeat([size for _, size in shapes], [n for n, _ in shapes]))
-    if len(pieces) == 1:
+    topology = laid[0].topology
+    if len(pieces) == 1 and topology.circuits is None:
         return pieces[0].graph, of_group, pieces[0].exit.astype(np.int64)
     builder, nobody = Builder(pieces[0].graph.capacity_Bps), [np.full(piece.orbit.size, -1) for piece in pieces]
     who = np.split(np.arange(len(of_group)), np.cumsum([piece.orbit.size for piece in pieces])[:-1])
     firsts = [builder.piece(piece, own, none) for piece, own, none in zip(pieces, who, nobody, strict=True)]
+    add_turns(builder, topology, laid, column(firsts, np.int64), TurnOrder(np.zeros(len(laid), np.int64)))
     exits = np.concatenate([first + piece.exit for first, piece in zip(firsts, pieces, strict=True)])
     return builder.graph(), of_group, exits.astype(np.int64)
 

@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I64, column
+from emu.fabric.build import Builder
 from emu.fabric.lowering.circuit_turns import SwitchTurns, turns_of
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
 from emu.topology.topology import CHANNELS, Circuits, Topology
-from emu.trace.replay.event_builder import EventBuilder
 
 
 class TurnOrder(NamedTuple):
@@ -28,8 +28,38 @@ class TurnOrder(NamedTuple):
     start_fs: I64 | None = None  # [V] the tick at which each task starts; None: requests take turns, not messages
 
 
+class SwitchStates(NamedTuple):
+    """The S optical switches that a request needs, and the state in which it needs each first, and last."""
+
+    switch: I64  # [S] ascending
+    first: I64  # [S]
+    last: I64  # [S]
+
+
+def switch_states(circuits: Circuits, placed: Sequence[PlacedSchedule]) -> SwitchStates:
+    """Return the states of switches that a request needs.
+
+    Args:
+        circuits: The switches.
+        placed: The placed schedules of the request, of one group each; groups take turns in this order.
+
+    Raises:
+        TornError: Messages of one round need one switch in two states.
+    """
+    uses = []
+    for number, each in enumerate(placed):
+        switch, state = _needs(circuits, each)
+        when = np.broadcast_to(each.classes.messages.when[:, None], switch.shape)
+        turn = np.full(switch.shape, number)
+        uses.append(np.stack([of[switch >= 0].astype(np.int64) for of in (switch, turn, when, state)]))
+    joined = np.concatenate(uses, axis=1)
+    switch, *_, state = joined[:, np.lexsort(joined[2::-1])]
+    starts = np.flatnonzero(np.diff(switch, prepend=-1))
+    return SwitchStates(switch[starts], state[starts], state[np.append(starts, len(switch))[1:] - 1])
+
+
 def add_turns(
-    builder: EventBuilder, topology: Topology, placed: Sequence[PlacedSchedule], firsts: I64, order: TurnOrder | None
+    builder: Builder, topology: Topology, placed: Sequence[PlacedSchedule], firsts: I64, order: TurnOrder | None
 ) -> None:
     """Add the turns of all switches, each after the messages before it and before the messages after it.
 

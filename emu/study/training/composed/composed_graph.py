@@ -16,6 +16,7 @@ from emu.fabric.graph import Graph, Timeline, name_tasks
 from emu.fabric.lower import LoweredSchedule
 from emu.fabric.run import run_graph
 from emu.study.training.composed.bodies import Bodies
+from emu.study.training.composed.call_turns import CallTurns
 from emu.study.training.composed.request_parts import RequestMessages
 from emu.study.training.composed.requests_by_place import PlaceRequests
 from emu.study.training.composed.step_frame import StepFrame
@@ -103,16 +104,24 @@ class ComposedGraph:
 
 
 def composed_and_run(
-    frame: StepFrame, bodies: Bodies, by_rank: Bool | None = None, sending: RequestMessages | None = None
+    frame: StepFrame,
+    bodies: Bodies,
+    by_rank: Bool | None = None,
+    sending: RequestMessages | None = None,
+    turns: CallTurns | None = None,
 ) -> tuple[ComposedGraph, Timeline]:
     """Return the graph of a step and the times of its tasks; arguments as in `compose`."""
-    composed = compose(frame, bodies, by_rank, sending)
+    composed = compose(frame, bodies, by_rank, sending, turns)
     with name_tasks("compose", composed.event_name):
         return composed, run_graph(composed.graph)
 
 
 def compose(
-    frame: StepFrame, bodies: Bodies, by_rank: Bool | None = None, sending: RequestMessages | None = None
+    frame: StepFrame,
+    bodies: Bodies,
+    by_rank: Bool | None = None,
+    sending: RequestMessages | None = None,
+    turns: CallTurns | None = None,
 ) -> ComposedGraph:
     """Return the graph of a step.
 
@@ -121,6 +130,7 @@ def compose(
         bodies: [Q] the task of each distinct request.
         by_rank: [X] whether each rank of the place has its own task of the event, equal for all ends of a call; None: no event.
         sending: The messages of requests; they are needed where `by_rank` is true.
+        turns: The turns of optical switches between calls, all of which are bodies; None: no switch turns.
     """
     asked = frame.requests_by_place
     by_rank = np.zeros(asked.first_event[-1], np.bool_) if by_rank is None else by_rank
@@ -133,6 +143,8 @@ def compose(
     instance = np.empty(len(of_bodies), np.int64)
     instance[np.concatenate((body, own))] = np.arange(len(instance))
     firsts = _add_bodies(builder, asked, bodies, instance, body, len(real))
+    if turns is not None:
+        _add_turns(builder, turns, firsts, firsts + bodies.has_tail[asked.request_of_call])
     if sending is not None and len(own):
         firsts = np.concatenate((firsts, _add_messages(builder, asked, sending, by_rank)[own]))
     entries = Entries.of(asked.event[~by_rank[asked.event]], *_wait(builder, frame, by_rank))
@@ -237,6 +249,14 @@ def _add_bodies(builder: EventBuilder, asked: PlaceRequests, bodies: Bodies, ins
     builder.begins[at] = tasks[first[which]]
     builder.ends[at] = tasks[first[which] + tail[which] * ~asked.sends[rows]]
     return tasks[first[:-1]]
+
+
+def _add_turns(builder: EventBuilder, turns: CallTurns, firsts: I64, lasts: I64) -> None:
+    """Add the turns of optical switches; the arrays [M] are the first and the last task of each call."""
+    tasks = builder.tasks(np.full(turns.total, turns.turn_fs))
+    (turn, earlier), (later, awaited) = turns.before, turns.after
+    builder.wait(tasks[turn], lasts[earlier])
+    builder.wait(firsts[later], tasks[awaited])
 
 
 def _wait(builder: EventBuilder, frame: StepFrame, by_rank: Bool) -> tuple[I64, I64]:

@@ -27,6 +27,7 @@ from emu.fabric.packet_fabric import FLUID_ASSUMED
 from emu.memo import kept_by
 from emu.study.isolated_request import HEAVY, LIGHT, ROUNDS, WITHIN, IsolatedRequest, RequestPart
 from emu.study.training.composed.bodies import Bodies, Sharing, bodies_of, busy_s
+from emu.study.training.composed.call_turns import call_turns
 from emu.study.training.composed.composed_graph import ComposedGraph, composed_and_run
 from emu.study.training.composed.distinct_times import time_requests
 from emu.study.training.composed.request_parts import RequestMessages, parts_by_algorithm
@@ -48,6 +49,15 @@ COMPOSED_ASSUMED = (
     f"keeps them busy. A request of more than {LIGHT} messages in one round, or of more than {HEAVY} in {ROUNDS} rounds at "
     "most, takes the middle between what its busiest link needs and what it would take with a barrier after each round, if "
     f"neither is more than {WITHIN:.0%} away"
+)
+# On the range of a composed step's time.
+_SHARING = (
+    "least, where requests that are not modelled so cost one another nothing, and end when their ranks leave on average; most, "
+    "where each needs every link that it crosses all the time"
+)
+_TURNS = (
+    "requests take turns on optical switches in the order in which they begin; least, where no switch turns between two "
+    "requests; most, where these turns delay the step twice as long"
 )
 
 
@@ -124,7 +134,7 @@ class StepOnFabric:
             wall_fabric_s=time.perf_counter() - began,
             requests_by_place=self.asked,
             between_s=between_s,
-            engine_assumed=(*FLUID_ASSUMED, COMPOSED_ASSUMED, _between_text(*between_s)),
+            engine_assumed=(*FLUID_ASSUMED, COMPOSED_ASSUMED, self._between_text(*between_s)),
         )  # fmt: skip
 
     def coarse_report(self) -> StepReport:
@@ -204,6 +214,7 @@ class StepOnFabric:
     def _between(self, composed: ComposedGraph, timeline: Timeline, first: Timeline) -> tuple[float, float]:
         """Return the error range of the composed step: its least and its largest time as shares of its time.
 
+        If optical switches turn, their order is unsure: the turns between requests may take nothing, or twice as long.
         If no stretch is left that is worth modelling with all ranks, both bounds allow for the full length of all that is left.
         Else bodies that need less of links and bodies that need more are timed too, and the times with bodies alone count as
         well.
@@ -213,12 +224,20 @@ class StepOnFabric:
             timeline: The times of its tasks.
             first: The times of the tasks of the graph with bodies only.
         """
+        if self.topology.circuits is not None:
+            still = composed_and_run(self.frame(), self._bodies(Sharing.FLOWS))[1].end_s / timeline.end_s
+            return still * (1 - NEGLIGIBLE), (2 - still) * (1 + NEGLIGIBLE)
         if not self._stretches.costly_spans(composed, timeline).ticks:
             left = self._stretches.unsure_fs(composed, timeline) / max(1, int(timeline.end_fs.max(initial=0)))
             return (1 - left) * (1 - NEGLIGIBLE), (1 + left) * (1 + NEGLIGIBLE)
         others = [self._composed(sharing, composed.by_rank)[1] for sharing in (Sharing.NOTHING, Sharing.ALL)]
         shares = [1.0, *(other.end_s / timeline.end_s for other in (*others, first))]
         return min(shares) * (1 - NEGLIGIBLE), max(shares) * (1 + NEGLIGIBLE)
+
+    def _between_text(self, least_s: float, most_s: float) -> str:
+        """Return a phrase on the range in which the time of the whole graph is estimated to be."""
+        found = f"all ranks and messages would take between {format_time(least_s)} and {format_time(most_s)}: "
+        return found + (_SHARING if self.topology.circuits is None else _TURNS)
 
     def _composed(self, sharing: Sharing, by_rank: Bool | None = None) -> tuple[ComposedGraph, Timeline]:
         """Return the graph of the step and the times of its tasks.
@@ -227,13 +246,10 @@ class StepOnFabric:
             sharing: The share of links that bodies need.
             by_rank: [X] whether each rank has its own task of an event; None: no rank.
         """
-        return composed_and_run(self.frame(), self._bodies(sharing), by_rank, self.sending)
-
-
-def _between_text(least_s: float, most_s: float) -> str:
-    """Return a phrase on the range in which the time of the whole graph is estimated to be."""
-    return (
-        f"all ranks and messages would take between {format_time(least_s)} and {format_time(most_s)}: least, where requests "
-        "that are not modelled so cost one another nothing, and end when their ranks leave on average; most, where each needs "
-        "every link that it crosses all the time"
-    )
+        made = self.frame(), self._bodies(sharing), by_rank, self.sending
+        composed, timeline = composed_and_run(*made)
+        if self.topology.circuits is None:
+            return composed, timeline
+        states = [each.switches for each in self.isolated if each.switches is not None]
+        turn_fs, request = self.topology.circuits.switching_fs, self.asked.request_of_call
+        return composed_and_run(*made, call_turns(turn_fs, states, request, *composed.spans(timeline)))
