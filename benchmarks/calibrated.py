@@ -13,7 +13,7 @@ from statistics import median
 from typing import NamedTuple
 
 from emu.cluster.threads.threads import LocalCluster
-from emu.collective.algorithm import Choice
+from emu.collective.choice import Choice
 from emu.model.model import anywhere
 from emu.model.plan.plan import Plan
 from emu.study.calibrate import calibrate

@@ -17,7 +17,8 @@ from emu.study.choice.chooser import is_automatic
 from emu.study.training.composed.software_costs import costed_device
 from emu.study.training.estimate import prepare
 from emu.study.training.step_choice.algorithm_search import ALWAYS_COMPOSED, AlgorithmSearch
-from emu.study.training.step_choice.options import Coordinate, FreeRequests
+from emu.study.training.step_choice.free_requests import FreeRequests
+from emu.study.training.step_choice.options import Coordinate
 from emu.topology.catalogue import build_topology
 from launch.data.devices import find_device
 

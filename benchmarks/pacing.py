@@ -27,7 +27,7 @@ from torch.distributed import distributed_c10d
 from emu.arrays import column
 from emu.cluster.pace.timeliness import Pace, Tempo, TimelinessRecord
 from emu.cluster.threads.threads import LocalCluster
-from emu.collective.algorithm import AlgorithmOnDims, Choice
+from emu.collective.choice import AlgorithmOnDims, Choice
 from emu.fabric.build import Builder
 from emu.fabric.lower import lower_placed
 from emu.fabric.run import CapacityEvent, run_graph
@@ -35,7 +35,7 @@ from emu.topology.catalogue import build_topology
 from emu.topology.fault_injection.fault import Fault
 from emu.trace.matching.call_batch import BatchKey
 from emu.trace.matching.role_requests import MESSAGE
-from emu.trace.replay.replay import place_request
+from emu.trace.replay.placed_request import place_request
 from emu.units import TICKS_PER_S
 from launch.data.devices import find_device
 from launch.show.text.table import table

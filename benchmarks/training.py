@@ -11,7 +11,7 @@ from itertools import pairwise
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from emu.cluster.threads.threads import LocalCluster
-from emu.collective.algorithm import Choice
+from emu.collective.choice import Choice
 from emu.model.model import anywhere
 from emu.model.plan.plan_text import parse_plan
 from emu.study.training.learn.program import Program, read_text

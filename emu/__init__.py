@@ -10,9 +10,9 @@ from emu.late_names import late_names
 
 if TYPE_CHECKING:
     from emu import register as register
-    from emu.collective.algorithm import Choice as Choice
     from emu.collective.algorithm import collective as collective
     from emu.collective.algorithm import schedule as schedule
+    from emu.collective.choice import Choice as Choice
     from emu.collective.claim import Claim as Claim
     from emu.collective.operation import operation as operation
     from emu.collective.proof import prove as prove
@@ -67,7 +67,7 @@ __version__ = "0.1.0"
 # The module of each name. Questions are answered by the application, which stands above the library: these are the only names
 # by which the library knows it, and they are imported when they are asked for.
 _HOME = {
-    "Choice": "emu.collective.algorithm",
+    "Choice": "emu.collective.choice",
     "Claim": "emu.collective.claim",
     "Device": "emu.trace.device.device",
     "EmuError": "emu.errors",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from emu.cluster.pace.timeliness import Pace
-from emu.collective.algorithm import Choice
+from emu.collective.choice import Choice
 from emu.collective.chooser_names import SYNTHESIZED, chooser_needs
 from emu.errors import InputError, must_be
 from emu.registry import unknown

@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 
 from benchmarks.composed.drawn import Drawn, several
-from emu.collective.algorithm import Choice
+from emu.collective.choice import Choice
 from emu.model.model import find_model
 from emu.study.choice.chooser import choice_on
 from emu.study.training.axes import npus_of, with_axes

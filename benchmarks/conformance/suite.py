@@ -28,7 +28,7 @@ from emu.cluster.processes.coordinator import Coordinator
 from emu.cluster.processes.job_process import JobProcess
 from emu.cluster.script_run import group_replacements
 from emu.cluster.threads.threads import ThreadRanks
-from emu.collective.algorithm import Choice
+from emu.collective.choice import Choice
 
 N = 3
 FAILED = 10  # the exit code by which PyTorch's harness knows a failed rank

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from collectives.nccl import constants
 from collectives.nccl.constants import LL, LL128, PROTOCOLS, SIMPLE, Rates
 from collectives.nccl.graphs import ChannelGraph, ChannelGraphs, graphs_of
-from emu.collective.algorithm import AlgorithmOnDims
+from emu.collective.choice import AlgorithmOnDims
 from emu.collective.libraries import GroupNetwork, LibraryChoice, library
 from emu.units import format_bandwidth
 

@@ -16,7 +16,8 @@ from emu.backend.rank.recorded_events import RecordedEvents, merge
 from emu.cluster.pace.timeliness import NOT_LATE, Lateness
 from emu.cluster.rank_failure import RankExit
 from emu.cluster.rank_state.rank_state import RankState
-from emu.collective.algorithm import AlgorithmOnDims, Choice, Request, schedule
+from emu.collective.algorithm import schedule
+from emu.collective.choice import AlgorithmOnDims, Choice, Request
 from emu.collective.operation import Operation, operation
 from emu.errors import RunError
 from emu.trace.trace import Trace

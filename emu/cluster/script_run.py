@@ -39,7 +39,7 @@ from emu.cluster.rank_state.script_state import Environment, Main, Modules, stan
 from emu.cluster.script_source import ScriptSource, read_source
 from emu.cluster.strands.strand import RankLocal
 from emu.cluster.threads.threads import LocalCluster
-from emu.collective.algorithm import Choice
+from emu.collective.choice import Choice
 from emu.errors import InputError, LostError, RunError
 from emu.registry import load_catalogue
 from emu.topology.fault_injection.machine_state import RankLoss

@@ -6,7 +6,7 @@ A library knows a group only by its `GroupNetwork`, so it makes the same choice 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from emu.collective.algorithm import AlgorithmOnDims
+from emu.collective.choice import AlgorithmOnDims
 from emu.registry import Registry
 
 

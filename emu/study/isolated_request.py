@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from emu.arrays import F64, I64, Bool, column
-from emu.collective.algorithm import Request
+from emu.collective.choice import Request
 from emu.collective.operation import ROOTED
 from emu.fabric.build import Builder
 from emu.fabric.graph import Graph
@@ -23,7 +23,7 @@ from emu.fabric.rounds import group_message_count, rounds_of
 from emu.fabric.run import run_graph
 from emu.topology.topology import Topology
 from emu.trace.matching.call_batch import BatchKey
-from emu.trace.replay.replay import place_request
+from emu.trace.replay.placed_request import place_request
 from emu.trace.replay.switch_turns import SwitchStates, TurnOrder, add_turns, switch_states
 from emu.units import TICKS_PER_S
 

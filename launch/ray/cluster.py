@@ -18,7 +18,8 @@ from emu.cluster.processes.coordinator import Coordinator
 from emu.cluster.processes.job_process import JobProcess, ranks_of_processes
 from emu.cluster.rank_failure import RankExit, death_in_words, ranks_in_words
 from emu.cluster.watch import PATIENCE_S
-from emu.collective.algorithm import ALGORITHMS, Algorithm, Choice, file_missing
+from emu.collective.algorithm import ALGORITHMS, Algorithm, file_missing
+from emu.collective.choice import Choice
 from emu.collective.chooser_names import SYNTHESIZED
 from emu.errors import InputError, LostError, RunError, must_be
 from emu.study.choice.chooser import is_automatic

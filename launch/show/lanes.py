@@ -17,7 +17,7 @@ from emu.files import write_file
 from emu.study.training.step.step import TimedTrace
 from emu.topology.topology import Topology
 from emu.trace.replay.delay import Delay
-from emu.trace.replay.replay import ReplayGraph
+from emu.trace.replay.replay_graph import ReplayGraph
 from emu.trace.report.report import stages_of
 from emu.trace.report.request_times import Arrivals, talking
 from emu.trace.report.spans import merged

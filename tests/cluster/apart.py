@@ -11,7 +11,7 @@ from emu.cluster.cluster import on_every_rank
 from emu.cluster.pace.timeliness import Pace
 from emu.cluster.processes.coordinator import Coordinator
 from emu.cluster.processes.job_process import JobProcess, ranks_of_processes
-from emu.collective.algorithm import Choice
+from emu.collective.choice import Choice
 from emu.trace.trace import Trace
 from tests.forked import FORKS
 

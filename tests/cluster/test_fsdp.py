@@ -12,7 +12,7 @@ from torch.distributed.fsdp import fully_shard
 from emu.backend.rank.record import Recording
 from emu.cluster.rank_state.cpu_device import emulate_device
 from emu.cluster.threads.threads import ThreadRanks
-from emu.collective.algorithm import Choice
+from emu.collective.choice import Choice
 from emu.study.training.step.step import time_trace
 from emu.topology.catalogue import build_topology
 from emu.trace.device.device import Device

@@ -2,17 +2,8 @@ from fractions import Fraction
 
 import pytest
 
-from emu.collective.algorithm import (
-    ALGORITHMS,
-    Algorithm,
-    AlgorithmOnDims,
-    Choice,
-    Request,
-    algorithm,
-    collective,
-    compact_schedule,
-    schedule,
-)
+from emu.collective.algorithm import ALGORITHMS, Algorithm, algorithm, collective, compact_schedule, schedule
+from emu.collective.choice import AlgorithmOnDims, Choice, Request
 from emu.collective.claim import Claim
 from emu.collective.operation import OPERATIONS
 from emu.collective.schedule import Schedule

@@ -5,7 +5,8 @@ from math import prod
 
 import pytest
 
-from emu.collective.algorithm import Algorithm, Choice, Request, schedule
+from emu.collective.algorithm import Algorithm, schedule
+from emu.collective.choice import Choice, Request
 from emu.collective.claim import Claim
 from emu.collective.schedule import Schedule
 from emu.collective.shape import (

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from emu.collective.algorithm import AlgorithmOnDims
+from emu.collective.choice import AlgorithmOnDims
 from emu.fabric.lower import lower_placed
 from emu.fabric.rounds import group_message_count, rounds_of
 from emu.fabric.run import run_graph
 from emu.topology.catalogue import build_topology
 from emu.trace.matching.call_batch import BatchKey
-from emu.trace.replay.replay import place_request
+from emu.trace.replay.placed_request import place_request
 
 FAT, HPN, RACKS = "fat-tree:radix=16", "hpn:segment:dims=8x4", "servers:nodes=4"
 SPRAY, SPRAYED_RACK = "fat-tree:radix=16,taper=3,route=spray", "ub-mesh:rack:route=spray-detour"

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from emu.collective.algorithm import AlgorithmOnDims
+from emu.collective.choice import AlgorithmOnDims
 from emu.errors import RunError
 from emu.fabric.build import Builder
 from emu.fabric.engine.solver.state import State
@@ -15,7 +15,7 @@ from emu.fabric.lower import lower_placed
 from emu.topology.catalogue import build_topology
 from emu.topology.removal import remove_parts
 from emu.trace.matching.call_batch import BatchKey
-from emu.trace.replay.replay import place_request
+from emu.trace.replay.placed_request import place_request
 
 US = 10**9  # ticks
 MB = 10**6

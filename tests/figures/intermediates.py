@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.composed.drawn import wide
-from emu.collective.algorithm import Choice
+from emu.collective.choice import Choice
 from emu.errors import InputError
 from emu.model.model import find_model
 from emu.model.stack.stack import parse_stack

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from emu.arrays import column
-from emu.collective.algorithm import Choice, algorithm
+from emu.collective.algorithm import algorithm
+from emu.collective.choice import Choice
 from emu.collective.operation import operation
 from emu.errors import InputError
 from emu.fabric.packet_fabric import packet_fabric

@@ -5,7 +5,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from emu.collective.algorithm import Choice
+from emu.collective.choice import Choice
 from emu.errors import InputError
 from launch.clusters import ClusterOptions
 

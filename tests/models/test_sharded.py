@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from emu.collective.algorithm import Choice
+from emu.collective.choice import Choice
 from emu.model.model import ARCHITECTURES, MODELS
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_text import spell

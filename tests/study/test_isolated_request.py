@@ -5,14 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from emu.collective.algorithm import AlgorithmOnDims, Request
+from emu.collective.choice import AlgorithmOnDims, Request
 from emu.fabric.lower import delay_entries, lower_placed
 from emu.fabric.run import run_graph
 from emu.study import isolated_request
 from emu.study.isolated_request import RequestPart, time_isolated
 from emu.topology.catalogue import build_topology
 from emu.trace.matching.call_batch import BatchKey
-from emu.trace.replay.replay import place_request
+from emu.trace.replay.placed_request import place_request
 from emu.units import TICKS_PER_S
 
 LAUNCH_FS = 10**9

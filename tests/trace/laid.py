@@ -3,7 +3,7 @@
 import numpy as np
 
 from emu.arrays import column
-from emu.collective.algorithm import Choice
+from emu.collective.choice import Choice
 from emu.fabric.run import run_graph
 from emu.topology.builders.wiring import star
 from emu.trace.device.device import Device

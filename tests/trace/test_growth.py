@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from emu.collective.algorithm import Choice
+from emu.collective.choice import Choice
 from emu.errors import InputError
 from emu.fabric.run import run_graph
 from emu.model.generate.generate import generate

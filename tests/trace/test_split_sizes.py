@@ -8,7 +8,8 @@ import torch.distributed as dist
 from emu.backend.rank.operator_counter import pause_counting
 from emu.backend.rank.record import Recording
 from emu.cluster.threads.threads import ThreadRanks
-from emu.collective.algorithm import ALGORITHMS, Choice, algorithm, schedule
+from emu.collective.algorithm import ALGORITHMS, algorithm, schedule
+from emu.collective.choice import Choice
 from emu.errors import InputError
 from emu.fabric.run import run_graph
 from emu.topology.builders.wiring import star

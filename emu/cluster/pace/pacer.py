@@ -15,7 +15,7 @@ from emu.cluster.call_matcher import ArrivedRequest, channel_of
 from emu.cluster.cluster import MESSAGES, Agreement, settle_call
 from emu.cluster.pace.alarm import Alarm, now_s
 from emu.cluster.pace.timeliness import Pace
-from emu.collective.algorithm import Choice
+from emu.collective.choice import Choice
 from emu.collective.operation import ROUTED, operation
 from emu.errors import LostError, RunError
 from emu.fabric.engine.state_layout import NEVER

@@ -21,7 +21,7 @@ from emu.topology.fault_injection.machine_state import why_stopped
 from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.matching.call_batch import BatchKey, communicators
-from emu.trace.replay.replay import place_request
+from emu.trace.replay.placed_request import place_request
 from emu.trace.trace import Group
 
 _MOST_GONE = 4096  # tasks that have left, and are still there

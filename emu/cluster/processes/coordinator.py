@@ -29,7 +29,7 @@ from emu.cluster.pace.traffic import compile_solver
 from emu.cluster.rank_failure import FatalSignal, RankExit, parse_last_words, takes_precedence
 from emu.cluster.strands.sight import Sight
 from emu.cluster.watch import PATIENCE_S, AbsentRank
-from emu.collective.algorithm import Choice
+from emu.collective.choice import Choice
 from emu.errors import EmuError, RunError
 
 TOKEN_BYTES = 32

@@ -46,7 +46,7 @@ from emu.cluster.threads.isolation import rank_isolation
 from emu.cluster.threads.processor import Processor, collect_less, outside_modes, processor_release
 from emu.cluster.threads.wait_table import WaitTable
 from emu.cluster.watch import PATIENCE_S, Watch, end_ranks
-from emu.collective.algorithm import Choice
+from emu.collective.choice import Choice
 from emu.errors import LEAVES_THREADS, InputError, RunError, must_be
 
 T = TypeVar("T")

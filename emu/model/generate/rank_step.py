@@ -11,7 +11,8 @@ from emu.model.generate.item import Ask
 from emu.model.generate.part import Part
 from emu.model.generate.rank_parts import RankParts, memory_of
 from emu.model.generate.sharded_states import ShardedStates
-from emu.model.generate.stage_passes import StagePasses, run_stages
+from emu.model.generate.stage_order import run_stages
+from emu.model.generate.stage_passes import StagePasses
 from emu.model.generate.states import Role, group_equal_sizes, ranks_by_share, ring_ranks, roles_at_end
 from emu.model.generate.tape import KnownSegments, Tape
 from emu.model.memory.step_memory import PeakBytes

@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 
 from emu.arrays import F64, I64, column, digest
-from emu.collective.algorithm import AlgorithmOnDims, Request
+from emu.collective.choice import AlgorithmOnDims, Request
 from emu.collective.chooser_names import AUTO_SYNTHESIZED
 from emu.errors import InputError
 from emu.study.choice.fastest import fastest

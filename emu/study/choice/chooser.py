@@ -12,7 +12,8 @@ from typing import TypeVar
 import numpy as np
 
 from emu.arrays import I64
-from emu.collective.algorithm import AlgorithmOnDims, Choice, Chooser, Request, algorithm, operation_of
+from emu.collective.algorithm import algorithm
+from emu.collective.choice import AlgorithmOnDims, Choice, Chooser, Request, operation_of
 from emu.collective.chooser_names import AUTO, AUTO_SYNTHESIZED, OWN_CHOOSERS, SYNTHESIZED
 from emu.collective.libraries import LIBRARIES, GroupNetwork, LibraryChoice
 from emu.collective.operation import OPERATIONS

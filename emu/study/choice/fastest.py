@@ -16,7 +16,8 @@ import numpy as np
 from cachetools import LRUCache, cached
 
 from emu.arrays import digest
-from emu.collective.algorithm import Algorithm, AlgorithmOnDims, algorithm, compact_schedule, schedule
+from emu.collective.algorithm import Algorithm, algorithm, compact_schedule, schedule
+from emu.collective.choice import AlgorithmOnDims
 from emu.collective.operation import operation
 from emu.collective.schedule import MAX_ROWS, RowsError, Schedule
 from emu.errors import InputError

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I32, I64, column
-from emu.collective.algorithm import ALGORITHMS, Algorithm, AlgorithmOnDims, compact_schedule
+from emu.collective.algorithm import ALGORITHMS, Algorithm, compact_schedule
+from emu.collective.choice import AlgorithmOnDims
 from emu.collective.chooser_names import OWN_CHOOSERS
 from emu.collective.libraries import LIBRARIES
 from emu.collective.operation import operation

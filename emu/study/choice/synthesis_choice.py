@@ -5,7 +5,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from emu.arrays import digest
-from emu.collective.algorithm import Algorithm, AlgorithmOnDims, keep_made, operation_of
+from emu.collective.algorithm import Algorithm, keep_made
+from emu.collective.choice import AlgorithmOnDims, operation_of
 from emu.collective.chooser_names import SYNTHESIZED
 from emu.collective.operation import ROOTED, Operation, operation
 from emu.collective.schedule import Schedule

@@ -10,7 +10,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from emu.arrays import digest
-from emu.collective.algorithm import Choice
+from emu.collective.choice import Choice
 from emu.errors import InputError, LostError, RunError, must_be
 from emu.files import check_folder, make_folder
 from emu.model.model import find_model

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from emu.cluster.pace.timeliness import PaceFigures
-from emu.collective.algorithm import Choice
+from emu.collective.choice import Choice
 from emu.errors import InputError
 from emu.model.plan.plan import AXES, COPIES, EXPERT_AXES, Plan, group_rows
 from emu.model.stack.stack import Stack

@@ -19,7 +19,8 @@ from emu.study.training.composed.software_costs import costed_topology
 from emu.topology.fault_injection.fault import Fault
 from emu.topology.fault_injection.machine_history import MachineHistory, MachineMoment
 from emu.topology.fault_injection.machine_state import MachineState, why_stopped
-from emu.trace.replay.replay import ReplayGraph, TraceLayout
+from emu.trace.replay.replay import TraceLayout
+from emu.trace.replay.replay_graph import ReplayGraph
 from emu.trace.report.report import step_ends
 from emu.trace.trace import Trace
 from emu.units import MAX_TICKS, format_time, seconds

@@ -12,7 +12,7 @@ from itertools import chain, takewhile
 from typing import TYPE_CHECKING, Any
 
 from emu.bound.limit import QUICK_EFFORT, Limit, limit_of
-from emu.collective.algorithm import AlgorithmOnDims, Choice
+from emu.collective.choice import AlgorithmOnDims, Choice
 from emu.collective.chooser_names import chooser_needs
 from emu.collective.schedule import RowsError
 from emu.collective.shape import dims_of, named_shape

@@ -21,7 +21,7 @@ from emu.backend.executor.executor import Buffers, execute
 from emu.backend.executor.reductions import FOLDS, unwritten_mark
 from emu.backend.rank.process_group import EmuProcessGroup
 from emu.backend.rank.rank_requests import KnownBlocks, RankRequest
-from emu.collective.algorithm import Choice
+from emu.collective.choice import Choice
 from emu.collective.operation import ROUTED, Operation, operation
 from emu.dtypes import item_bytes
 from emu.host_memory import check_free

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 
-from emu.collective.algorithm import operation_of
+from emu.collective.choice import operation_of
 from emu.collective.operation import OPERATIONS
 from emu.errors import InputError, must_be
 from emu.model.generate.generate import groups_of_axis, roles_by_place

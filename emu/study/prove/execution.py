@@ -8,7 +8,8 @@ from itertools import zip_longest
 from torch import Tensor
 
 from emu.backend.executor.executor import execute
-from emu.collective.algorithm import Algorithm, Choice
+from emu.collective.algorithm import Algorithm
+from emu.collective.choice import Choice
 from emu.collective.operation import operation
 from emu.study.measure.move import CollectiveMove, MoveResult, RankRunner
 from emu.study.prove.verify import PROCESSES, roots_of

@@ -7,7 +7,8 @@ from math import prod
 import numpy as np
 
 from emu.arrays import I64, column
-from emu.collective.algorithm import Choice, algorithm, operation_of
+from emu.collective.algorithm import algorithm
+from emu.collective.choice import Choice, operation_of
 from emu.collective.operation import OPERATIONS
 from emu.errors import InputError, must_be
 from emu.model.plan.plan import AXES, Plan

@@ -8,7 +8,7 @@ from math import gcd, lcm
 from typing import Any
 
 from emu.arrays import F64, I64
-from emu.collective.algorithm import Choice
+from emu.collective.choice import Choice
 from emu.errors import must_be
 from emu.fabric.packet_fabric import FLUID_ENGINE, EngineChoice, PacketFabric
 from emu.model.generate.generate import groups_of_axis

@@ -11,7 +11,7 @@ from functools import cached_property, lru_cache, partial
 import numpy as np
 
 from emu.arrays import I64, column
-from emu.collective.algorithm import Choice, Chooser
+from emu.collective.choice import Choice, Chooser
 from emu.errors import InputError
 from emu.model.generate.generate import groups_of_axis, meta_of, roles_by_place, trace_of
 from emu.model.generate.states import Role

@@ -6,7 +6,7 @@ Real steps run on emulated NPUs and are compared with one process. Their trace i
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from emu.collective.algorithm import Choice
+from emu.collective.choice import Choice
 from emu.errors import must_be
 from emu.fabric.packet_fabric import PacketFabric
 from emu.host_memory import check_free

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I64
-from emu.collective.algorithm import AlgorithmOnDims, Choice, Request
+from emu.collective.choice import AlgorithmOnDims, Choice, Request
 from emu.equivalence import Orbits, occurrence_numbers
 from emu.trace.matching.role_requests import MESSAGE, CallSpec, MatchedCalls
 from emu.trace.trace import Group

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I64, Bool, ascending
-from emu.collective.algorithm import Request
+from emu.collective.choice import Request
 from emu.collective.operation import operation
 from emu.equivalence import Orbits
 from emu.errors import InputError

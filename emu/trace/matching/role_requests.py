@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I64, Bool
-from emu.collective.algorithm import Request
+from emu.collective.choice import Request
 from emu.collective.operation import Operation
 from emu.errors import InputError, must_be
 from emu.trace.steps import computes

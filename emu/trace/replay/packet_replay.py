@@ -16,7 +16,8 @@ from emu.fabric.graph import name_tasks
 from emu.fabric.lower import LoweredSchedule
 from emu.fabric.packet_fabric import PacketFabric
 from emu.fabric.run import perturb
-from emu.trace.replay.replay import ReplayGraph, TraceLayout, event_name
+from emu.trace.replay.replay import TraceLayout
+from emu.trace.replay.replay_graph import ReplayGraph, event_name
 
 
 def schedules_in(replayed: ReplayGraph) -> Iterator[tuple[int, slice, LoweredSchedule]]:

@@ -5,97 +5,43 @@ proves that this changes nothing.
 R roles, N ranks, X events of all ranks, rank after rank; P members of a collective.
 """
 
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from types import MappingProxyType
-from typing import NamedTuple
 
 import numpy as np
 
 from emu.arrays import F64, I32, I64, column
-from emu.collective.algorithm import AlgorithmOnDims, Choice, Request, compact_schedule
-from emu.collective.operation import divide_blocks, operation
-from emu.collective.schedule import MAX_ROWS, Schedule, Sends
+from emu.collective.choice import Choice
+from emu.collective.schedule import MAX_ROWS
 from emu.equivalence import Orbits
 from emu.errors import InputError
 from emu.fabric.engine.graph_check import order_tasks
-from emu.fabric.graph import Graph, TaskError, Timeline, name_tasks
+from emu.fabric.graph import TaskError, Timeline, name_tasks
 from emu.fabric.job_symmetry import orbits_of_job
-from emu.fabric.lower import FabricJob, LoweredSchedule, delay_entries, lower_placed, place_schedule
-from emu.fabric.lowering.classes import JobOrbits, Joins
+from emu.fabric.lower import LoweredSchedule, delay_entries, lower_placed
+from emu.fabric.lowering.classes import JobOrbits
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
 from emu.fabric.run import run_graph
-from emu.topology.placement import place, with_helpers
+from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
-from emu.trace.matching.call_batch import BatchKey, CallBatch, batches_of, communicators
+from emu.trace.matching.call_batch import CallBatch, batches_of, communicators
 from emu.trace.matching.matcher import matched_calls
-from emu.trace.matching.role_requests import block_counts
 from emu.trace.replay.delay import Delay, Entries, delays_of, links_were_exclusive, staggered_instances
 from emu.trace.replay.event_builder import EventBuilder
+from emu.trace.replay.placed_request import place_request
+from emu.trace.replay.replay_graph import ReplayGraph, Service, event_name, services_of
 from emu.trace.replay.switch_turns import TurnOrder, add_turns
 from emu.trace.steps import computes, order_of
 from emu.trace.trace import Trace
 from emu.trace.trace_file import check_trace
 
-_ONE_MESSAGE = Schedule.build(2, 1, [Sends(0, 1, 0)])
-
 
 class SizeError(InputError):
     """The error that a trace has more tasks than memory should hold."""
-
-
-class Service(NamedTuple):
-    """A request of a replay with the bytes with which it was timed and the algorithm that served it."""
-
-    request: Request
-    size_bytes: int
-    by: AlgorithmOnDims
-
-
-def services_of(asked: Iterable[tuple[BatchKey, Request]]) -> tuple[Service, ...]:
-    """Return the requests of batches with their sizes and the algorithms that serve them; each different one once."""
-    served = (Service(request, what.size_bytes, what.served) for what, request in asked if what.served is not None)
-    return tuple(dict.fromkeys(served))
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class ReplayGraph:
-    """A trace as a graph, with the tasks of each event; a task's origin is the row of its event.
-
-    I instances: one collective on some groups, or one message between each of some pairs of ranks.
-    """
-
-    graph: Graph
-    first_event: I64  # [N + 1] where the events of each rank begin among the X
-    begins: I32  # [X] the task of a computation, the join with which a rank enters a request; -1: set-up
-    ends: I32  # [X] the task of a computation, the join with which a rank leaves a request; -1: set-up
-    instance: I32  # [X] the number of the instance; -1: no request
-    call: I32  # [X] the number of the call that the event's request belongs to; -1: none
-    pieces: tuple[LoweredSchedule | Delay | None, ...]  # [I] the messages of each instance; None: one task stands for all
-    firsts: I64  # [I] the first task of each instance
-    services: tuple[Service, ...]  # each different service once
-    assumptions: tuple[str, ...]
-    timed_ranks: int  # the ranks whose tasks the graph has: one of those that a symmetry makes equal
-    link: I64  # [L] the link of the graph that stands for each link of the topology
-    entries: Entries  # of members into calls that all enter by one task, such as delays
-
-
-def event_name(trace: Trace, replayed: ReplayGraph, task: int) -> str:
-    """Return the name of the event of a task, such as `a message of event 12 of rank 3 (all_reduce of step 2)`."""
-    of = int(np.searchsorted(replayed.firsts, task, side="right")) - 1
-    events = np.flatnonzero(replayed.begins == task) if of < 0 else np.flatnonzero(replayed.instance == of)
-    event, owner = int(events[0]), int(replayed.graph.owner[task])
-    if owner >= 0:
-        event = int(replayed.first_event[owner]) + int(replayed.graph.origin[task])
-    rank = bisect_right(replayed.first_event.tolist(), event) - 1
-    row = event - int(replayed.first_event[rank])
-    ran = trace.events_of(rank)
-    message = "a message of " if of >= 0 and owner >= 0 else ""
-    return f"{message}event {row} of rank {rank} ({ran.name[row]} of step {ran.step[row]})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -325,32 +271,6 @@ class TraceLayout:
             waits.append(builder.follow(event + first, waited + first, builder.ends))
             own.append(first + np.flatnonzero(by_delay[first:end]))
         return Entries.of(np.concatenate(own), *map(np.concatenate, zip(*waits, strict=True)))
-
-
-def place_request(what: BatchKey, topology: Topology, nodes: I64, *, turns: bool = True) -> PlacedSchedule:
-    """Return the placed schedule of a request on all the groups that make it at one time.
-
-    Args:
-        what: The batch key of the request.
-        topology: The topology of the nodes.
-        nodes: [groups, members] the node of each rank.
-        turns: Whether its tasks include the turns of optical switches.
-
-    Raises:
-        InputError: see `emu.fabric.lower.place_schedule`.
-    """
-    if what.served is None:
-        schedule, sizes = _ONE_MESSAGE, np.array([what.size_bytes])
-    else:
-        schedule = compact_schedule(what.name, what.served.algorithm, what.n_ranks, what.root, what.served.dims)
-        whole = what.elements > 0 and what.size_bytes % what.elements == 0
-        item, count = (what.size_bytes // what.elements, what.elements) if whole else (1, what.size_bytes)
-        even = not what.blocks
-        counts = operation(what.name, what.n_ranks, what.root).block_counts(count) if even else block_counts(what.blocks)
-        sizes = divide_blocks(counts, schedule.n_slots, schedule.shares).count * item
-    helped = schedule.helped
-    with_hubs = np.array([with_helpers(topology, each, helped) for each in nodes]) if helped else nodes
-    return place_schedule(FabricJob(schedule, sizes, topology, with_hubs, key=what.communicator), joins=Joins.BOTH, turns=turns)
 
 
 def _keeps_kinds(kind_at: I64, node: I64) -> bool:

@@ -16,7 +16,7 @@ from emu.arrays import F64, I64, Bool, ascending
 from emu.fabric.graph import Graph, Timeline
 from emu.topology.topology import Topology
 from emu.trace.replay.delay import Delay
-from emu.trace.replay.replay import ReplayGraph
+from emu.trace.replay.replay_graph import ReplayGraph
 from emu.trace.report.request_times import RequestTimes
 from emu.trace.report.spans import Spans, covered, joined
 from emu.units import seconds

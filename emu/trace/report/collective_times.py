@@ -15,7 +15,7 @@ import numpy as np
 
 from emu.arrays import F64, I64
 from emu.fabric.graph import Timeline
-from emu.trace.replay.replay import ReplayGraph
+from emu.trace.replay.replay_graph import ReplayGraph
 from emu.trace.report.request_times import Arrivals
 from emu.trace.trace import Trace
 from emu.units import TICKS_PER_S

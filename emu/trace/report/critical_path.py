@@ -13,7 +13,7 @@ import numpy as np
 from emu.arrays import I64
 from emu.fabric.graph import Timeline
 from emu.trace.matching.role_requests import MESSAGE
-from emu.trace.replay.replay import ReplayGraph
+from emu.trace.replay.replay_graph import ReplayGraph
 from emu.trace.report.report import StepReport, stages_of
 from emu.trace.trace import Kind, Trace
 from emu.units import seconds

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from emu.arrays import I64
 from emu.fabric.graph import Timeline
-from emu.trace.replay.replay import ReplayGraph
+from emu.trace.replay.replay_graph import ReplayGraph
 from emu.trace.report.report import StepReport, optimizer_fs, rank_times
 from emu.trace.trace import Trace
 from emu.units import seconds

@@ -16,7 +16,7 @@ import numpy as np
 from emu.arrays import I64
 from emu.errors import InputError
 from emu.fabric.graph import Timeline
-from emu.trace.replay.replay import ReplayGraph
+from emu.trace.replay.replay_graph import ReplayGraph
 from emu.trace.report.activity import Activity, time_division
 from emu.trace.report.request_times import Arrivals, RequestTimes, requests_of
 from emu.trace.report.spans import Spans, covered

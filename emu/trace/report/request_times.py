@@ -12,7 +12,7 @@ import numpy as np
 from emu.arrays import I32, I64, Bool
 from emu.compiled.function import I64_OUT, compiled
 from emu.fabric.graph import Timeline
-from emu.trace.replay.replay import ReplayGraph
+from emu.trace.replay.replay_graph import ReplayGraph
 from emu.trace.report.spans import Spans
 from emu.trace.steps import computes, order_of
 from emu.trace.trace import Events, Kind, Trace

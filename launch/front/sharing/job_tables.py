@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from emu.collective.algorithm import Choice
+from emu.collective.choice import Choice
 from emu.collective.chooser_names import AUTO
 from emu.errors import InputError, at_place, must_be
 from emu.files import named_path

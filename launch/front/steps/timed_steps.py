@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from emu.cluster.pace.timeliness import Pace, PaceFigures, Tempo
-from emu.collective.algorithm import Choice
+from emu.collective.choice import Choice
 from emu.errors import must_be
 from emu.model.stack.stack import Stack
 from emu.study.live.faulty_job import FaultyJob, losses, time_faulty_job, times_of_trace

@@ -12,7 +12,7 @@ from itertools import product
 import numpy as np
 
 from emu.arrays import I64
-from emu.collective.algorithm import Choice
+from emu.collective.choice import Choice
 from emu.model.generate.generate import generate
 from emu.model.generate.item import Ask
 from emu.model.generate.tape import Tape

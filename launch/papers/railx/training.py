@@ -11,7 +11,7 @@ from functools import cache, partial
 
 import numpy as np
 
-from emu.collective.algorithm import Choice
+from emu.collective.choice import Choice
 from emu.model.generate.generate import generate
 from emu.model.generate.item import Ask, Computation
 from emu.model.generate.tape import Tape

@@ -7,7 +7,7 @@ import numpy as np
 
 from emu.fabric.graph import Timeline
 from emu.study.training.step.step import TimedTrace
-from emu.trace.replay.replay import ReplayGraph
+from emu.trace.replay.replay_graph import ReplayGraph
 from emu.trace.report.report import RankTimes, rank_times
 from emu.trace.report.request_times import Arrivals
 from emu.trace.report.spans import Spans, covered

@@ -3,7 +3,7 @@
 import torch
 
 from emu.cluster.threads.threads import LocalCluster
-from emu.collective.algorithm import Choice
+from emu.collective.choice import Choice
 from emu.trace.trace import UPDATE, Kind
 
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from emu.cluster.pace.timeliness import Pace, Tempo
 from emu.cluster.threads.threads import LocalCluster
-from emu.collective.algorithm import Choice
+from emu.collective.choice import Choice
 from emu.topology.catalogue import build_topology
 from emu.topology.fault_injection.fault import parse_fault
 from emu.trace.device.device import Device

@@ -9,7 +9,7 @@ import pytest
 from emu.cluster.pace import traffic as traffic_module
 from emu.cluster.pace.timeliness import Pace, Tempo
 from emu.cluster.pace.traffic import Traffic, compile_solver
-from emu.collective.algorithm import AlgorithmOnDims
+from emu.collective.choice import AlgorithmOnDims
 from emu.fabric.engine.solver import state
 from emu.fabric.lower import lower_placed
 from emu.fabric.run import run_graph
@@ -21,7 +21,7 @@ from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 from emu.trace.matching.call_batch import BatchKey
 from emu.trace.matching.role_requests import MESSAGE
-from emu.trace.replay.replay import place_request
+from emu.trace.replay.placed_request import place_request
 from emu.trace.trace import Group
 
 US = 10**9  # ticks

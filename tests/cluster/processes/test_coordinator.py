@@ -15,7 +15,8 @@ from emu.backend.executor.wire import LOOPBACK
 from emu.cluster.processes import coordinator
 from emu.cluster.processes.coordinator import TOKEN_BYTES, Coordinator, connection
 from emu.cluster.threads.threads import LocalCluster, ThreadRanks
-from emu.collective.algorithm import ALGORITHMS, Choice
+from emu.collective.algorithm import ALGORITHMS
+from emu.collective.choice import Choice
 from emu.errors import InputError, RunError
 from tests.cluster.apart import run_apart
 

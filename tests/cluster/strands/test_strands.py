@@ -19,7 +19,7 @@ import torch.distributed as dist
 from emu.backend.rank.record import Recording
 from emu.cluster.script_run import run_script
 from emu.cluster.threads.threads import ThreadRanks
-from emu.collective.algorithm import Choice
+from emu.collective.choice import Choice
 from emu.errors import RunError
 from emu.trace.trace import Kind
 

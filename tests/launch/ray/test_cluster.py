@@ -16,8 +16,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from emu.backend.executor.executor import Buffers, execute
 from emu.cluster.threads.threads import LocalCluster
-from emu.collective.algorithm import ALGORITHMS, Choice, Request, algorithm
+from emu.collective.algorithm import ALGORITHMS, algorithm
 from emu.collective.algorithm import schedule as schedule_of
+from emu.collective.choice import Choice, Request
 from emu.collective.operation import operation
 from emu.errors import InputError, LostError, RunError
 from emu.model.plan.plan import Plan

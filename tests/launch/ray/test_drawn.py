@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from emu.cluster.threads.threads import LocalCluster
-from emu.collective.algorithm import Choice
+from emu.collective.choice import Choice
 from emu.errors import RunError
 from launch.ray.cluster import RayCluster
 from tests.cluster.drawn import FAULTS, Drawn, N

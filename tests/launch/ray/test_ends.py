@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 import torch
 import torch.distributed as dist
-from emu.collective.algorithm import Choice
+from emu.collective.choice import Choice
 from launch import main as launched
 from launch.clusters import ClusterOptions
 

@@ -15,7 +15,8 @@ import torch
 
 from emu.cluster.script_run import Script, run_loaded_script, run_script
 from emu.cluster.script_source import read_source
-from emu.collective.algorithm import ALGORITHMS, Choice
+from emu.collective.algorithm import ALGORITHMS
+from emu.collective.choice import Choice
 from emu.errors import InputError, RunError
 from emu.registry import import_file
 from emu.study.choice.chooser import choice_on

@@ -3,7 +3,7 @@
 import pytest
 
 from emu.cluster.threads.threads import LocalCluster
-from emu.collective.algorithm import Choice
+from emu.collective.choice import Choice
 from launch.ray.cluster import RayCluster
 from tests.cluster.styles import STYLES, N, check
 

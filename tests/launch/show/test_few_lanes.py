@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from emu.collective.algorithm import Choice
+from emu.collective.choice import Choice
 from emu.model.plan.plan_text import parse_plan
 from emu.study.training.estimate import EstimateRequest, estimate_and_times
 from emu.study.training.step.step import time_trace

@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 
 from emu.cluster.threads.threads import LocalCluster
-from emu.collective.algorithm import Choice
+from emu.collective.choice import Choice
 from emu.model.generate.generate import generate
 from emu.model.model import find_model
 from emu.model.plan.plan_text import parse_plan

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from emu.cluster.threads.threads import LocalCluster
-from emu.collective.algorithm import Choice
+from emu.collective.choice import Choice
 from emu.model.operator import ATTENTION, Tokens
 from emu.model.parallel.context_parallel import shard_sequences
 from emu.model.parallel.mesh import build_mesh

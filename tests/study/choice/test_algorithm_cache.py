@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from emu.collective.algorithm import ALGORITHMS, AlgorithmOnDims, algorithm, collective
+from emu.collective.algorithm import ALGORITHMS, algorithm, collective
+from emu.collective.choice import AlgorithmOnDims
 from emu.collective.shape import PartialGrid
 from emu.registry import import_file
 from emu.store import ValueTable

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from emu.arrays import I64
-from emu.collective.algorithm import Request, compact_schedule
+from emu.collective.algorithm import compact_schedule
+from emu.collective.choice import Request
 from emu.collective.operation import operation
 from emu.collective.proof import prove
 from emu.model.plan.plan import group_rows

@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from emu.backend.rank.record import Recording
 from emu.cluster import cluster
 from emu.cluster.threads.threads import ThreadRanks
-from emu.collective.algorithm import AlgorithmOnDims, Choice, Request
+from emu.collective.choice import AlgorithmOnDims, Choice, Request
 from emu.errors import InputError
 from emu.study.choice.chooser import ChooserOnNpus, choice_on
 from emu.study.choice.site import Site, candidates
@@ -20,7 +20,8 @@ from emu.study.training.step.choices import choice_for, choice_of, with_choice
 from emu.study.training.step.step import time_trace
 from emu.topology.catalogue import build_topology
 from emu.trace.device.device import Device
-from emu.trace.replay.replay import Service, TraceLayout
+from emu.trace.replay.replay import TraceLayout
+from emu.trace.replay.replay_graph import Service
 from emu.trace.trace import Trace
 from emu.trace.trace_file import load, save
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from emu.collective.algorithm import Request
+from emu.collective.choice import Request
 from emu.collective.chooser_names import AUTO
 from emu.study.choice.chooser import choice_on
 from emu.study.choice.fastest import fastest

@@ -2,7 +2,7 @@
 
 import pytest
 
-from emu.collective.algorithm import AlgorithmOnDims, Request
+from emu.collective.choice import AlgorithmOnDims, Request
 from emu.collective.libraries import LIBRARIES, GroupNetwork, LibraryChoice
 from emu.errors import InputError
 from emu.model.stack.stack import Stack

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from emu.collective.algorithm import AlgorithmOnDims, Request
+from emu.collective.choice import AlgorithmOnDims, Request
 from emu.errors import InputError
 from emu.study.choice import synthesis_choice
 from emu.study.choice.chooser import choice_on, is_automatic, library_words, made_where_faster

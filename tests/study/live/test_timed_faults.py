@@ -7,7 +7,7 @@ import torch.distributed as dist
 from torch import nn
 
 from emu.cluster.threads.threads import LocalCluster
-from emu.collective.algorithm import Choice
+from emu.collective.choice import Choice
 from emu.errors import InputError
 from emu.fabric.run import CapacityEvent, run_graph
 from emu.model.stack.stack import Stack

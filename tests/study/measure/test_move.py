@@ -8,7 +8,8 @@ import torch.distributed as dist
 
 from emu.cluster import cluster
 from emu.cluster.threads.threads import ThreadRanks
-from emu.collective.algorithm import Choice, Request, algorithm
+from emu.collective.algorithm import algorithm
+from emu.collective.choice import Choice, Request
 from emu.collective.operation import OPERATIONS, operation
 from emu.study.measure.bench import bench
 from emu.study.measure.move import CollectiveMove, MoveResult, TensorMover, move

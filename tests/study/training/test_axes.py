@@ -9,7 +9,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from emu.collective.algorithm import Choice
+from emu.collective.choice import Choice
 from emu.model.model import MODELS
 from emu.model.plan.plan_text import parse_plan
 from emu.study.training.learn.learn import learn

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from emu.collective.algorithm import Choice
+from emu.collective.choice import Choice
 from emu.errors import InputError
 from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack import Stack, parse_stack

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from emu.collective.algorithm import Choice
+from emu.collective.choice import Choice
 from emu.model.model import MODELS
 from emu.model.plan.plan_text import parse_plan
 from emu.study.training.learn.learn import learn

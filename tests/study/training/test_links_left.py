@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from emu.collective.algorithm import Request, compact_schedule
+from emu.collective.algorithm import compact_schedule
+from emu.collective.choice import Request
 from emu.collective.operation import operation
 from emu.collective.proof import prove
 from emu.model.plan.plan_text import parse_plan

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from emu.collective.algorithm import Choice
+from emu.collective.choice import Choice
 from emu.errors import InputError
 from emu.model.plan.plan import Plan
 from emu.study.training.step.step import time_trace

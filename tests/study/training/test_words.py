@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from emu.collective.algorithm import AlgorithmOnDims, Choice, Request
+from emu.collective.choice import AlgorithmOnDims, Choice, Request
 from emu.errors import InputError
 from emu.model.generate.generate import generate
 from emu.model.model import find_model

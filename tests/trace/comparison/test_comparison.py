@@ -8,7 +8,7 @@ import pytest
 
 from emu.arrays import column
 from emu.cluster.threads.threads import LocalCluster
-from emu.collective.algorithm import Choice
+from emu.collective.choice import Choice
 from emu.errors import InputError
 from emu.model.plan.plan_text import parse_plan
 from emu.study.training.learn.program import Program, read_text

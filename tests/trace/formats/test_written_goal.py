@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import emu
-from emu.collective.algorithm import Choice
+from emu.collective.choice import Choice
 from emu.errors import InputError
 from emu.fabric.run import run_graph
 from emu.topology.builders.wiring import star

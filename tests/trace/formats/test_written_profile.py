@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import emu
-from emu.collective.algorithm import Choice
+from emu.collective.choice import Choice
 from emu.errors import InputError
 from emu.trace.formats.kineto.profile_writer import rank_path, write_profile
 from emu.trace.formats.kineto.profiled_trace import read_kineto

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emu.collective.algorithm import Choice
+from emu.collective.choice import Choice
 from emu.topology.catalogue import build_topology
 from emu.trace.replay.delay import Delay, Entries, delay_of
 from emu.trace.replay.replay import TraceLayout, brief_replay, replay_timeline

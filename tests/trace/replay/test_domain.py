@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emu.collective.algorithm import Choice
+from emu.collective.choice import Choice
 from emu.fabric.run import run_graph
 from emu.topology.catalogue import build_topology
 from emu.trace.matching.call_batch import communicators

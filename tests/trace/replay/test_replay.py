@@ -1,12 +1,13 @@
 import numpy as np
 import pytest
 
-from emu.collective.algorithm import AlgorithmOnDims, Choice, Request
+from emu.collective.choice import AlgorithmOnDims, Choice, Request
 from emu.errors import InputError
 from emu.fabric.run import run_graph
 from emu.study.training.step.step import time_trace
 from emu.topology.catalogue import build_topology
-from emu.trace.replay.replay import Service, TraceLayout, event_name
+from emu.trace.replay.replay import TraceLayout
+from emu.trace.replay.replay_graph import Service, event_name
 from emu.trace.report.report import report
 from emu.trace.trace import Group
 from tests.trace.laid import DEVICE, MS_OF_FLOATS, in_ms, replay, replayed, star_of, told, trace_of

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from emu.collective.algorithm import Choice
+from emu.collective.choice import Choice
 from emu.errors import InputError
 from emu.fabric.run import run_graph
 from emu.topology.topology import Circuits

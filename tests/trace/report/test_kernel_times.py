@@ -8,7 +8,7 @@ from statistics import median
 import pytest
 
 from emu.arrays import column
-from emu.collective.algorithm import Choice
+from emu.collective.choice import Choice
 from emu.fabric.run import run_graph
 from emu.trace.kernel_shape import Kernel, Shape
 from emu.trace.report.collective_times import collective_times

@@ -24,7 +24,7 @@ from emu.model.generate.gradients import gradient_work, run
 from emu.model.generate.item import Ask, Share
 from emu.model.generate.megatron.chunk import Buffer, Chunk, buffers_of, layers_of, parts_of, ranks_of
 from emu.model.generate.rank_parts import RankParts
-from emu.model.generate.stage_passes import run_stages
+from emu.model.generate.stage_order import run_stages
 from emu.model.generate.states import Role, adamw, ring_ranks
 from emu.model.generate.tape import KnownSegments, Tape
 from emu.model.memory.step_memory import PeakBytes

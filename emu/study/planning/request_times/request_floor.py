@@ -25,11 +25,12 @@ from emu.study.planning.request_times.placed_groups import Groups
 from emu.study.planning.request_times.rates import LeastTime, Rates
 from emu.study.training.composed.request_parts import parts_by_algorithm
 from emu.study.training.composed.requests_by_place import DistinctRequest, RequestWay
-from emu.study.training.step_choice.options import SLOWER, Option, ServedFabric, is_free, is_made, other_choosers
+from emu.study.training.step_choice.free_requests import is_free, is_made
+from emu.study.training.step_choice.options import SLOWER, Option, ServedFabric, other_choosers
 from emu.topology.topology import Topology
 from emu.trace.matching.call_batch import BatchKey
 from emu.trace.matching.role_requests import MESSAGE
-from emu.trace.replay.replay import place_request
+from emu.trace.replay.placed_request import place_request
 from emu.units import TICKS_PER_S
 
 _ALONE = RequestWay(0, 0, -1, -1)  # of a request that nothing follows

@@ -23,7 +23,7 @@ from emu.study.training.composed.step_frame import StepFrame
 from emu.trace.matching.role_requests import MESSAGE
 from emu.trace.replay.delay import Entries
 from emu.trace.replay.event_builder import EventBuilder
-from emu.trace.replay.replay import ReplayGraph, Service, event_name
+from emu.trace.replay.replay_graph import ReplayGraph, Service, event_name
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from emu.arrays import I64
-from emu.collective.algorithm import AlgorithmOnDims, Choice, Request
+from emu.collective.choice import AlgorithmOnDims, Choice, Request
 from emu.collective.operation import operation
 from emu.fabric.lower import LoweredSchedule, delay_entries, lower_placed
 from emu.memo import kept_by
@@ -19,7 +19,7 @@ from emu.topology.facts.facts import routes_spread
 from emu.topology.topology import Topology
 from emu.trace.matching.call_batch import BatchKey
 from emu.trace.matching.role_requests import MESSAGE, packed_blocks
-from emu.trace.replay.replay import place_request
+from emu.trace.replay.placed_request import place_request
 
 # The communicator of all groups where routes do not depend on it, so that times are used again between axes and steps.
 _ANY = 0

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import I64, Bool, column
-from emu.collective.algorithm import Request
+from emu.collective.choice import Request
 from emu.equivalence import Orbits, components, occurrence_numbers
 from emu.errors import must_be
 from emu.study.training.composed.representatives import Representatives

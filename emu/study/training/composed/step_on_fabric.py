@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from emu.arrays import F64, I64, Bool
-from emu.collective.algorithm import Choice
+from emu.collective.choice import Choice
 from emu.errors import must_be
 from emu.fabric.graph import Timeline
 from emu.fabric.lower import LoweredSchedule
@@ -37,7 +37,8 @@ from emu.study.training.composed.stretch_choice import MOST_TASKS, NEGLIGIBLE, S
 from emu.study.training.step.step import TimedTrace, time_trace
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
-from emu.trace.replay.replay import SizeError, TraceLayout, services_of
+from emu.trace.replay.replay import SizeError, TraceLayout
+from emu.trace.replay.replay_graph import services_of
 from emu.trace.report.report import StepReport, report
 from emu.units import format_time
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from emu.cluster.threads.threads import LocalCluster
-from emu.collective.algorithm import Choice
+from emu.collective.choice import Choice
 from emu.errors import RunError
 from emu.study.training.learn.checkpoints import mean_loss
 from emu.study.training.learn.program import Program, RankOutcome

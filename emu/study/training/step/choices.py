@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from emu.arrays import I64, digest
-from emu.collective.algorithm import AlgorithmOnDims, Choice, Request, operation_of
+from emu.collective.choice import AlgorithmOnDims, Choice, Request, operation_of
 from emu.collective.chooser_names import OWN_CHOOSERS, SYNTHESIZED
 from emu.study.choice.chooser import choice_on
 from emu.study.training.axes import axes_named, check_axes, operations_by_axis
 from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.matching.matcher import collective_requests
-from emu.trace.replay.replay import Service
+from emu.trace.replay.replay_graph import Service
 from emu.trace.trace import Kind, Trace
 
 # The keys of a trace's meta under which what served it is kept: by operation, and by request where that differs.

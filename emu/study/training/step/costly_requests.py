@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from emu.collective.algorithm import Request
+from emu.collective.choice import Request
 from emu.collective.operation import operation
 from emu.errors import InputError
 from emu.study.choice.site import Site

@@ -18,7 +18,8 @@ from emu.study.fabric_check import check_fabric, unchecked
 from emu.study.packet_figures import figures_of
 from emu.study.training.step.step import TimedTrace
 from emu.trace.replay.packet_replay import PacketReplay, route_keys, schedules_in
-from emu.trace.replay.replay import ReplayGraph, SizeError, TraceLayout, replay_timeline
+from emu.trace.replay.replay import SizeError, TraceLayout, replay_timeline
+from emu.trace.replay.replay_graph import ReplayGraph
 from emu.trace.report.activity import busy_shares
 from emu.trace.report.report import StepReport, report
 from emu.units import format_size

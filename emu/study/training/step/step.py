@@ -11,7 +11,7 @@ import numpy as np
 
 from emu.arrays import F64, I64
 from emu.cluster.pace.timeliness import PaceFigures
-from emu.collective.algorithm import Choice
+from emu.collective.choice import Choice
 from emu.fabric.graph import Timeline, name_tasks
 from emu.fabric.packet_fabric import FLUID_ASSUMED
 from emu.fabric.run import Spread, check_seeds, spread
@@ -26,7 +26,8 @@ from emu.trace.device.device import Device
 from emu.trace.formats.measured_parts import MeasuredParts
 from emu.trace.formats.reading import reading_of
 from emu.trace.growth import growth_notes
-from emu.trace.replay.replay import ReplayGraph, Service, TraceLayout, brief_replay, event_name, replay_timeline
+from emu.trace.replay.replay import TraceLayout, brief_replay, replay_timeline
+from emu.trace.replay.replay_graph import ReplayGraph, Service, event_name
 from emu.trace.report.activity import BusyLink, busiest, busy_shares
 from emu.trace.report.collective_times import CollectiveTimes, collective_times
 from emu.trace.report.compute_basis import ComputeBasis, compute_basis

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from emu.arrays import digest
-from emu.collective.algorithm import AlgorithmOnDims, Choice, Chooser
+from emu.collective.choice import AlgorithmOnDims, Choice, Chooser
 from emu.collective.chooser_names import SYNTHESIZED
 from emu.errors import InputError
 from emu.memo import kept_by
@@ -30,16 +30,8 @@ from emu.study.training.composed.step_on_fabric import StepOnFabric
 from emu.study.training.step.choices import AlgorithmChange, StepChoice
 from emu.study.training.step.step import TimedTrace
 from emu.study.training.step_choice.descent import LEAST_GAIN, NEVER, Descent, OptionByCoordinate, StepTime
-from emu.study.training.step_choice.options import (
-    FEW,
-    MANY,
-    Coordinate,
-    FreeRequests,
-    Option,
-    ServedFabric,
-    other_choosers,
-    step_chooser,
-)
+from emu.study.training.step_choice.free_requests import FreeRequests
+from emu.study.training.step_choice.options import FEW, MANY, Coordinate, Option, ServedFabric, other_choosers, step_chooser
 from emu.trace.report.report import report
 
 LEAST = 4  # steps that are composed to choose for one

@@ -8,13 +8,13 @@ from collections.abc import Container
 from contextlib import suppress
 from dataclasses import replace
 
-from emu.collective.algorithm import AlgorithmOnDims, Choice, Chooser, Request
+from emu.collective.choice import AlgorithmOnDims, Choice, Chooser, Request
 from emu.errors import InputError
 from emu.study.choice.chooser import made_beside
 from emu.study.training.composed.links_left import LinksLeft
 from emu.study.training.composed.step_on_fabric import StepOnFabric
 from emu.study.training.step.step import TimedTrace
-from emu.study.training.step_choice.options import is_made
+from emu.study.training.step_choice.free_requests import is_made
 
 
 def time_made(step: StepOnFabric) -> TimedTrace:

@@ -1,37 +1,33 @@
-"""The options of a choice for a step: sets of requests that are decided together, and the algorithms worth a try.
+"""The options of a choice for a step: the algorithms that are worth a try for each coordinate.
 
-Requests of one axis, operation and class of sizes are a coordinate, which gets one option.
+Requests of one axis, operation and class of sizes are one coordinate: they are decided together, and get one option.
 
 An algorithm slows other requests by the number of its messages that cross its busiest link at one time. If this number is n, a
 message of another request on that link gets a share of 1 / (n + 1). An algorithm is worth a try if no other one is better in
 both its time and this number, or if it is one of the few fastest.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import takewhile
 from typing import NamedTuple, Self
 
 from emu.arrays import I64
-from emu.collective.algorithm import AlgorithmOnDims, Choice, Chooser, Request, algorithm
-from emu.collective.chooser_names import SYNTHESIZED
+from emu.collective.algorithm import algorithm
+from emu.collective.choice import AlgorithmOnDims, Choice, Chooser, Request
 from emu.collective.libraries import LIBRARIES
 from emu.dtypes import item_bytes
 from emu.errors import InputError
 from emu.fabric.lowering.circuit_turns import TornError
-from emu.study.choice.chooser import ChooserOnNpus, is_automatic
+from emu.study.choice.chooser import ChooserOnNpus
 from emu.study.choice.fastest import Entrant, bounds
 from emu.study.choice.site import Requirement, Site, canonical_group
 from emu.study.isolated_request import IsolatedRequest
 from emu.study.training.composed.distinct_times import time_requests
 from emu.study.training.composed.request_parts import parts_by_algorithm
-from emu.study.training.composed.requests_by_place import DistinctRequest, PlaceRequests
+from emu.study.training.composed.requests_by_place import DistinctRequest
 from emu.topology.topology import Topology
-from emu.trace.matching.role_requests import MESSAGE
-from emu.units import seconds
 
 _CLASS_BITS = 4  # sizes of one class differ by less than a factor of 2**4
 DEFAULTS, RAN = "defaults", "as it ran"
@@ -170,78 +166,6 @@ class ServedFabric:
             if (alone := self.with_algorithm(asked, bound)) is not None:
                 least = min(least, alone.ticks)
         return least
-
-
-@dataclass(frozen=True, eq=False)
-class FreeRequests:
-    """The requests of a step whose algorithm is free to choose, with the fabric that serves them at present."""
-
-    asked: PlaceRequests
-    fabric: ServedFabric
-
-    @cached_property
-    def by_coordinate(self) -> Mapping[Coordinate, list[DistinctRequest]]:
-        """The free requests, by their coordinate."""
-        found: dict[Coordinate, list[DistinctRequest]] = {}
-        for request in self.asked.requests:
-            if is_free(request, self.fabric.choice):
-                found.setdefault(Coordinate.of(request.of_group(0)), []).append(request)
-        return found
-
-    def heaviest(self, coordinate: Coordinate) -> DistinctRequest:
-        """Return the request of a coordinate that moves most bytes in the whole step."""
-        return max(self.by_coordinate[coordinate], key=lambda q: q.size_bytes * self._count(q))
-
-    @cached_property
-    def weights_s(self) -> Mapping[Coordinate, float]:
-        """The `weight_s` of every coordinate."""
-        return {coordinate: self.weight_s(coordinate) for coordinate in self.by_coordinate}
-
-    def weight_s(self, coordinate: Coordinate) -> float:
-        """Return the seconds that the requests of a coordinate take one after another at the busiest place of the pipeline.
-
-        The time of each byte is taken to be the time of a byte of the heaviest request.
-        """
-        heaviest, of_place = self.heaviest(coordinate), Counter[int]()
-        for q in self.by_coordinate[coordinate]:
-            of_place[q.kind.place] += max(1, q.size_bytes) * self._count(q)
-        return seconds(self.fabric.isolated(heaviest).ticks) * max(of_place.values()) / max(1, heaviest.size_bytes)
-
-    def least_shares(self, coordinates: Iterable[Coordinate], others: Sequence[Chooser]) -> dict[int, float]:
-        """Return the least time of each free request by any algorithm, as a share of its present time, by its number.
-
-        Args:
-            coordinates: The coordinates of these requests.
-            others: Choosers that may serve a request, as in `least_ticks`.
-        """
-        found: dict[int, float] = {}
-        for requests in map(self.by_coordinate.__getitem__, coordinates):
-            heaviest = {q.kind.place: q for q in sorted(requests, key=lambda q: q.size_bytes)}
-            least = {place: self.fabric.least_ticks(q, others) for place, q in heaviest.items()}
-            shares = {place: ticks / max(1, self.fabric.isolated(heaviest[place]).ticks) for place, ticks in least.items()}
-            found |= {self._number[id(q)]: shares[q.kind.place] for q in requests}
-        return found
-
-    def _count(self, asked: DistinctRequest) -> int:
-        """Return the number of times that a request occurs in the step."""
-        return int(self.asked.counts[self._number[id(asked)]])
-
-    @cached_property
-    def _number(self) -> Mapping[int, int]:
-        """The number of each request of the step, by its identity."""
-        return {id(request): i for i, request in enumerate(self.asked.requests)}
-
-
-def is_free(asked: DistinctRequest, choice: Choice) -> bool:
-    """Return whether a request is a collective for which the user names no algorithm, so that it is free to choose."""
-    request = asked.of_group(0)
-    return asked.name != MESSAGE and choice.named(request) is None and is_automatic(choice.chooser, request)
-
-
-def is_made(asked: DistinctRequest, choice: Choice) -> bool:
-    """Return whether a request is a collective for which a schedule may be synthesised."""
-    request = asked.of_group(0)
-    return asked.name != MESSAGE and choice.named(request) is None and is_automatic(choice.chooser, request, SYNTHESIZED)
 
 
 def pareto_front(candidates: Sequence[AlgorithmTime]) -> list[AlgorithmTime]:

@@ -23,7 +23,8 @@ from emu.trace.formats.goal.goal_text import goal_text
 from emu.trace.formats.goal.meeting_points import bypass
 from emu.trace.matching.call_batch import CallBatch
 from emu.trace.replay.delay import members_of
-from emu.trace.replay.replay import ReplayGraph, TraceLayout
+from emu.trace.replay.replay import TraceLayout
+from emu.trace.replay.replay_graph import ReplayGraph
 from emu.trace.steps import computes
 from emu.units import TICKS_PER_NS
 

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
 
-from emu.collective.algorithm import AlgorithmOnDims, Request
+from emu.collective.choice import AlgorithmOnDims, Request
 from emu.fabric.run import Spread
 from emu.model.plan.plan_text import parse_plan
 from emu.study.training.estimate import EstimateRequest, estimate_and_times
 from emu.topology.catalogue import build_topology
-from emu.trace.replay.replay import Service
+from emu.trace.replay.replay_graph import Service
 from emu.trace.report.critical_path import PathPart
 from emu.trace.report.mean_parts import MeanParts
 from emu.units import format_time

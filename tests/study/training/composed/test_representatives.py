@@ -8,7 +8,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from emu.collective.algorithm import Choice
+from emu.collective.choice import Choice
 from emu.errors import InputError
 from emu.model.model import find_model
 from emu.model.plan.plan_text import parse_plan

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from emu.backend.rank.record import Recorder
-from emu.collective.algorithm import Choice
+from emu.collective.choice import Choice
 from emu.errors import RunError
 from emu.model.memory.executed_memory import rank_bytes
 from emu.model.model import find_model

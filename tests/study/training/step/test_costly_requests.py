@@ -8,7 +8,7 @@ import pytest
 from emu.cluster.fake.fake_run import trace_script
 from emu.cluster.script_run import run_script
 from emu.cluster.threads.threads import LocalCluster
-from emu.collective.algorithm import Choice
+from emu.collective.choice import Choice
 from emu.model.plan.plan_text import parse_plan
 from emu.study.choice.chooser import choice_on
 from emu.study.measure.bench import bench

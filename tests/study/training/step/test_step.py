@@ -11,13 +11,14 @@ from torch.nn.parallel import DistributedDataParallel
 
 from emu.backend.rank.record import Recording
 from emu.cluster.threads.threads import ThreadRanks
-from emu.collective.algorithm import AlgorithmOnDims, Choice, Request
+from emu.collective.choice import AlgorithmOnDims, Choice, Request
 from emu.errors import InputError
 from emu.study.training.step.choices import choice_for, choice_of, with_choice
 from emu.study.training.step.step import TimedTrace, algorithms_by_axis, algorithms_of, time_trace
 from emu.topology.catalogue import build_topology
 from emu.trace.device.device import Device
-from emu.trace.replay.replay import Service, TraceLayout
+from emu.trace.replay.replay import TraceLayout
+from emu.trace.replay.replay_graph import Service
 from emu.trace.trace import Trace
 from emu.units import seconds
 from tests.trace.laid import Words

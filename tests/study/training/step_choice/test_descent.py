@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from emu.collective.algorithm import AlgorithmOnDims
+from emu.collective.choice import AlgorithmOnDims
 from emu.study.training.step_choice.descent import Descent, Move, StepTime, _axis_moves, _joint_moves
 from emu.study.training.step_choice.options import Coordinate, Option, ServedFabric, pareto_front
 
