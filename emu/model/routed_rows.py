@@ -14,7 +14,7 @@ from emu.errors import must_be
 from emu.model.model import Model
 from emu.model.operator import Tokens
 from emu.model.plan.plan import Plan
-from emu.model.plan.plan_checks import stage_layers
+from emu.model.plan.stage_layers import stage_layers
 
 Splits = I64  # [L, P, N, EP] in layer l with experts and pass p, rows that rank n of a stage gives to each of its EP
 

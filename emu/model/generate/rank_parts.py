@@ -9,7 +9,7 @@ from emu.model.memory.layer_memory import LayerMemory
 from emu.model.memory.step_memory import RankMemory
 from emu.model.model import EMBEDDING, HEAD, Model
 from emu.model.plan.plan import Plan
-from emu.model.plan.plan_checks import stage_layers
+from emu.model.plan.stage_layers import stage_layers
 from emu.model.routed_rows import RoutedOf, RoutedRows
 from emu.model.stack.stack import Stack
 

@@ -31,7 +31,7 @@ from emu.model.parts.expert_block import ExpertBlock, limit_capacity
 from emu.model.parts.token_routing import set_balance
 from emu.model.pipeline_order import ORDERS
 from emu.model.plan.plan import ENDS, Plan, cp_positions
-from emu.model.plan.plan_checks import stage_layers
+from emu.model.plan.stage_layers import stage_layers
 
 
 def set_routing(module: nn.Module, plan: Plan) -> None:

@@ -9,22 +9,19 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TypeVar
 
-import numpy as np
-
 from emu.arrays import I64
-from emu.collective.algorithm import algorithm
 from emu.collective.choice import AlgorithmOnDims, Choice, Chooser, Request, operation_of
 from emu.collective.chooser_names import AUTO, AUTO_SYNTHESIZED, OWN_CHOOSERS, SYNTHESIZED
-from emu.collective.libraries import LIBRARIES, GroupNetwork, LibraryChoice
+from emu.collective.libraries import LibraryChoice
 from emu.collective.operation import OPERATIONS
 from emu.errors import InputError
 from emu.registry import unknown
 from emu.sources import edition
 from emu.study.choice.fastest import fastest
+from emu.study.choice.library_choice import library_choice
 from emu.study.choice.site import Requirement, Site, canonical_group, choosers, item_bytes_of
-from emu.topology.facts.hosts import host_grid, hosts_of
 from emu.topology.placement import npu_order
-from emu.topology.topology import Topology, cached_by_topology
+from emu.topology.topology import Topology
 from emu.trace.timed_dtype import check_dtype, timed_as
 
 V = TypeVar("V")
@@ -109,27 +106,6 @@ class ChooserOnNpus:
     def chooses_for(self, request: Request) -> bool:
         """Return whether this chooser is responsible for the operation of a request."""
         return not self.asked.isdisjoint((request.operation, request.word))
-
-
-def library_choice(name: str, topology: Topology, npus: tuple[int, ...], operation: str, size: int) -> LibraryChoice | None:
-    """Return the algorithm that a library (such as NCCL) uses for an operation of `size` bytes; None: the default.
-
-    Raises:
-        InputError: there is no such library, or no algorithm of the name that it gives.
-    """
-    found = LIBRARIES.find(name)(operation, size, group_network(topology, npus))
-    if found is not None:
-        algorithm(operation, found.served.algorithm)
-    return found
-
-
-@cached_by_topology(2**12)
-def group_network(topology: Topology, npus: tuple[int, ...]) -> GroupNetwork:
-    """Return the facts that a library sees of the network of a group on these NPUs."""
-    hosts, group = hosts_of(topology), np.array(npus)
-    count, in_order = len(np.unique(hosts.of[group])), bool(host_grid(topology, npus))
-    within, between = (float(ports[group].min()) for ports in (hosts.within_Bps, hosts.between_Bps))
-    return GroupNetwork(len(npus), count, in_order, within, between, topology.adds, adds_between=False)
 
 
 def _required(topology: Topology, request: Request) -> tuple[Site, Requirement]:

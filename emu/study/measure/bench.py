@@ -23,8 +23,8 @@ from emu.fabric.lower import place_schedule
 from emu.fabric.lowering.circuit_turns import TornError
 from emu.fabric.lowering.classes import Joins
 from emu.fabric.run import Spread
-from emu.study.choice.chooser import library_choice
 from emu.study.choice.fastest import fastest
+from emu.study.choice.library_choice import library_choice
 from emu.study.choice.site import Requirement, candidates, choosers
 from emu.study.fabric_check import FabricCheck
 from emu.study.job_pool import THIS_PROCESS, JobPool, OpenPool, PendingResult, known_result, results_of

@@ -23,7 +23,7 @@ from emu.study.planning.bound.outline import PATHS
 from emu.study.planning.plan_request import PlanRequest
 from emu.study.planning.search.search_state import Progress
 from emu.study.planning.space import Space, check
-from emu.study.training.axes import axes_named, check_taken, operations_by_axis
+from emu.study.training.axis_algorithms import axes_named, check_taken, operations_by_axis
 from emu.study.training.composed.software_costs import costed_device, costed_topology
 from emu.topology.placement import place
 from emu.topology.topology import Topology

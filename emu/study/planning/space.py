@@ -11,7 +11,8 @@ from emu.model.model import Model
 from emu.model.operator import OPS
 from emu.model.pipeline_order import ORDERS, default_order
 from emu.model.plan.plan import AXES, CHOICES, Plan, divisors
-from emu.model.plan.plan_checks import check_fits_model, check_runs, even_layers, tp_sizes
+from emu.model.plan.plan_checks import check_fits_model, check_runs, tp_sizes
+from emu.model.plan.stage_layers import even_layers
 from emu.model.stack.stack import Stack
 from emu.study.training.axes import axes_of
 

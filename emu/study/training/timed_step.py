@@ -19,7 +19,7 @@ from emu.model.model import Model
 from emu.model.plan.plan import Plan
 from emu.model.stack.stack import Stack
 from emu.study.choice.chooser import choice_on, is_automatic
-from emu.study.training.axes import axes_named, check_axes, operations_by_axis
+from emu.study.training.axis_algorithms import axes_named, check_axes, operations_by_axis
 from emu.study.training.composed.representatives import Axis, Representatives, representatives_of_plan
 from emu.study.training.composed.requests_by_place import PlaceRequests, requests_by_place
 from emu.study.training.composed.step_on_fabric import StepOnFabric

@@ -8,7 +8,7 @@ from typing import Any
 
 from emu.model.model import MODELS
 from emu.model.plan.plan import Plan
-from emu.model.plan.plan_checks import even_layers
+from emu.model.plan.stage_layers import even_layers
 from emu.model.stack.stack import Stack, parse_stack
 from emu.study.planning.plan_row import PlanRow
 from emu.study.planning.search.result_cache import ResultCache

@@ -14,8 +14,9 @@ from emu.errors import InputError
 from emu.model.model import MODELS
 from emu.model.pipeline_order import ORDERS, stages_of
 from emu.model.plan.plan import AXES, EXPERT_AXES, Plan, cp_positions
-from emu.model.plan.plan_checks import check_fits_model, check_runs, check_world, part_names, stage_layers
+from emu.model.plan.plan_checks import check_fits_model, check_runs, check_world
 from emu.model.plan.plan_text import WORDS, parse_plan, spell
+from emu.model.plan.stage_layers import part_names, stage_layers
 from emu.model.stack.software import MEGATRON
 from emu.model.stack.stack import Stack
 

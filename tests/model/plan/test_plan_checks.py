@@ -7,7 +7,7 @@ import pytest
 from emu.errors import InputError
 from emu.model.model import MODELS
 from emu.model.plan.plan import Plan
-from emu.model.plan.plan_checks import even_layers, part_names, stage_layers
+from emu.model.plan.stage_layers import even_layers, part_names, stage_layers
 
 TINY = MODELS.find("llama-tiny")
 

@@ -7,8 +7,8 @@ import pytest
 
 from emu.collective.algorithm import ALGORITHMS, algorithm, compact_schedule
 from emu.collective.operation import operation
-from emu.study.choice.chooser import library_choice
 from emu.study.choice.fastest import fastest
+from emu.study.choice.library_choice import library_choice
 from emu.study.choice.site import Requirement, Site
 from emu.study.timing import CollectiveJob, time_collective
 from emu.topology.catalogue import build_topology

@@ -6,7 +6,8 @@ from emu.collective.choice import AlgorithmOnDims, Request
 from emu.collective.libraries import LIBRARIES, GroupNetwork, LibraryChoice
 from emu.errors import InputError
 from emu.model.stack.stack import Stack
-from emu.study.choice.chooser import choice_on, group_network, library_choice, library_words
+from emu.study.choice.chooser import choice_on, library_words
+from emu.study.choice.library_choice import group_network, library_choice
 from emu.study.measure.bench import bench
 from emu.study.measure.request import BenchRequest
 from emu.study.training.composed.software_costs import costed_topology

@@ -16,7 +16,7 @@ from emu.study.choice.chooser import choice_on
 from emu.study.planning.find import find_plans
 from emu.study.planning.plan_request import PlanRequest
 from emu.study.planning.search.result_cache import ResultCache
-from emu.study.training.axes import check_axes
+from emu.study.training.axis_algorithms import check_axes
 from emu.study.training.estimate import EstimateRequest, estimate
 from emu.study.training.step.choices import choice_for, choice_of, with_choice
 from emu.study.training.step.step import time_trace

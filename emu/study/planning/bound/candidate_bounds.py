@@ -18,7 +18,8 @@ from emu.study.planning.plan_request import Candidate
 from emu.study.planning.request_times.least_times import LeastTimes
 from emu.study.planning.request_times.placed_groups import PlacedGroups
 from emu.study.planning.request_times.placed_times import Missing, PlacedLeastTimes, PortLeastTimes
-from emu.study.planning.request_times.rates import LeastTime, Rates, ports_of
+from emu.study.planning.request_times.ports import ports_of
+from emu.study.planning.request_times.rates import LeastTime, Rates
 from emu.study.planning.request_times.request_floor import BoundedRequest
 from emu.study.planning.space import placements
 from emu.study.planning.step_paths.megatron_paths import MegatronPaths

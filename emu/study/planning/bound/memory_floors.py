@@ -17,7 +17,7 @@ from emu.model.memory.layer_memory import LayerMemory
 from emu.model.model import EMBEDDING, HEAD, Model
 from emu.model.pipeline_order import BACKWARD, FORWARD, WEIGHT, Turn, turns
 from emu.model.plan.plan import Plan
-from emu.model.plan.plan_checks import part_names
+from emu.model.plan.stage_layers import part_names
 from emu.model.routed_rows import about_even
 from emu.model.stack.stack import Stack
 

@@ -13,7 +13,8 @@ from emu.memo import kept_by
 from emu.model.generate.generate import groups_of_axis
 from emu.model.plan.plan import Plan
 from emu.study.choice.site import canonical_npus
-from emu.study.planning.request_times.rates import LeastTime, Ports, Rates
+from emu.study.planning.request_times.ports import Ports
+from emu.study.planning.request_times.rates import LeastTime, Rates
 from emu.study.training.axes import npus_of
 from emu.study.training.composed.requests_by_place import choosing
 from emu.topology.facts.facts import routes_spread

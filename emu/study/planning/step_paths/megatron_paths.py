@@ -13,7 +13,7 @@ from emu.model.generate.megatron.megatron_step import overlaps_messages
 from emu.model.generate.tape import Tape
 from emu.model.model import HEAD
 from emu.model.plan.plan import Plan
-from emu.model.plan.plan_checks import part_names
+from emu.model.plan.stage_layers import part_names
 from emu.study.planning.step_paths.software_paths import EndPaths, HeldElements, LayerPaths, SoftwarePaths
 from emu.study.planning.step_paths.tape_path import TapePath
 

@@ -15,7 +15,7 @@ from emu.model.generate.stage_passes import StagePasses
 from emu.model.generate.tape import Tape
 from emu.model.memory.pass_memory import StageMemory
 from emu.model.plan.plan import Plan
-from emu.model.plan.plan_checks import part_names
+from emu.model.plan.stage_layers import part_names
 from emu.model.routed_rows import classes
 from emu.study.planning.step_paths.software_paths import EndPaths, HeldElements, LayerPaths, SoftwarePaths
 from emu.study.planning.step_paths.tape_path import TapePath

@@ -24,7 +24,7 @@ from emu.model.generate.states import adamw
 from emu.model.generate.tape import Tape
 from emu.model.model import EMBEDDING, HEAD, Model
 from emu.model.plan.plan import Plan
-from emu.model.plan.plan_checks import part_names
+from emu.model.plan.stage_layers import part_names
 from emu.model.stack.stack import Stack
 from emu.study.planning.request_times.rates import ranks_of
 from emu.study.planning.step_paths.tape_path import TapePath

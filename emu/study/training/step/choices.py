@@ -10,7 +10,7 @@ from emu.arrays import I64, digest
 from emu.collective.choice import AlgorithmOnDims, Choice, Request, operation_of
 from emu.collective.chooser_names import OWN_CHOOSERS, SYNTHESIZED
 from emu.study.choice.chooser import choice_on
-from emu.study.training.axes import axes_named, check_axes, operations_by_axis
+from emu.study.training.axis_algorithms import axes_named, check_axes, operations_by_axis
 from emu.topology.placement import place
 from emu.topology.topology import Topology
 from emu.trace.matching.matcher import collective_requests

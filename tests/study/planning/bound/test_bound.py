@@ -11,8 +11,8 @@ from emu.errors import InputError
 from emu.model.generate.generate import memory_by_part
 from emu.model.memory.layer_memory import LayerMemory
 from emu.model.model import find_model
-from emu.model.plan.plan_checks import part_names
 from emu.model.plan.plan_text import parse_plan
+from emu.model.plan.stage_layers import part_names
 from emu.model.stack.software import CHUNKED, MEGATRON, OVERLAPPED, PYTORCH
 from emu.model.stack.stack import Stack
 from emu.study.planning.bound.memory_floors import MemoryFloors

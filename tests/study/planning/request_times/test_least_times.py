@@ -7,7 +7,8 @@ from emu.model.plan.plan_text import parse_plan
 from emu.study.choice.site import Site, fitting_algorithms
 from emu.study.planning.request_times import request_floor
 from emu.study.planning.request_times.placed_groups import PlacedGroups
-from emu.study.planning.request_times.rates import Rates, ports_of
+from emu.study.planning.request_times.ports import ports_of
+from emu.study.planning.request_times.rates import Rates
 from emu.study.planning.request_times.request_floor import BoundedRequest, least_request_time
 from emu.topology.catalogue import build_topology
 

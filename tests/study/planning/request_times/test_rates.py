@@ -11,7 +11,8 @@ from emu.model.plan.plan_text import parse_plan
 from emu.study.planning.bound.candidate_bounds import CandidateBounds
 from emu.study.planning.bound.outline import PATHS
 from emu.study.planning.plan_request import Candidate
-from emu.study.planning.request_times.rates import Rates, ports_of
+from emu.study.planning.request_times.ports import ports_of
+from emu.study.planning.request_times.rates import Rates
 from emu.study.training.composed.software_costs import costed_device
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import CHANNELS
