@@ -170,6 +170,23 @@ def test_a_host_that_synchronises_launches_nothing_before(tmp_path):
     assert waits["synchronize"] == {"optimizer", "all_reduce"}
 
 
+@pytest.mark.parametrize(("side_ends", "waited"), [(100, "side"), (30, "first")])
+def test_a_host_that_waits_for_an_event_which_nothing_names_waits_for_what_ends_meanwhile(tmp_path, side_ends, waited):
+    """The kernel of one stream ends before the host waits, that of the other while it does."""
+    first_ends = 130 - side_ends
+    events = [
+        step(1, 0, 900),
+        *kernel("first", 1, 10, first_ends - 10, 1),
+        *kernel("side", 3, 20, side_ends - 20, 2, stream=9),
+        call("cudaEventSynchronize", 50, 70, dur=60),
+        *kernel("after", 120, 125, 10, 3),
+        *collective("allreduce", 140, 150, 10, 4, 10, 10, [0, 1]),
+    ]
+    waits = waits_of(tmp_path, events)
+    assert "synchronize" in waits["after"]
+    assert waits["synchronize"] == {waited}
+
+
 def test_the_time_of_the_host_counts_when_asked_for(tmp_path):
     """The second kernel is launched late: its stream stands still for the host."""
     events = [

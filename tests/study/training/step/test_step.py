@@ -20,7 +20,7 @@ from emu.trace.device.device import Device
 from emu.trace.replay.replay import TraceLayout
 from emu.trace.replay.replay_graph import Service
 from emu.trace.trace import Trace
-from emu.units import seconds
+from emu.units import format_time, seconds
 from tests.trace.laid import Words
 from tests.trace.walked import walked
 
@@ -57,6 +57,7 @@ def test_three_buckets_of_ddp_hide_behind_the_backward(trace: Trace) -> None:
     assert len(buckets) == 3
     step = timed(trace).step()
     assert 0 < step.exposed_comm_s < step.total_comm_s
+    assert repr(step) == f"<Step {SWITCH}: {format_time(step.step_time_s)}>"
 
 
 def with_a_fast_rank(trace: Trace, times: float) -> Trace:
