@@ -1,5 +1,6 @@
 """Jobs side by side: by hand, by invariants, and whole graphs beside composed steps."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +10,7 @@ from emu.errors import InputError
 from emu.fabric.packet_fabric import packet_fabric
 from emu.model.plan.plan_text import parse_plan
 from emu.study.jobs.job import Job, TrainingWork, loop_work
-from emu.study.jobs.jobs_request import JobsRequest, JobsSetting
+from emu.study.jobs.jobs_request import FAIR, LANES, LEAST_LOADED, OWN, PRIORITY, JobsRequest, JobsSetting
 from emu.study.jobs.setting_run import RunSideBySide, npu_ranges, run_in_setting
 from emu.study.jobs.side_by_side import SideBySide, place_side_by_side
 from emu.study.jobs.step_graphs.placed_job import place_job
@@ -241,3 +242,19 @@ def test_jobs_meet_on_links_and_not_because_other_jobs_meet():
         both = common(made.times[one].sending, made.times[other].sending)
         assert made.times[one].meeting.ticks == both.ticks > 0
     assert made.times[4].meeting.ticks == 0
+
+
+@pytest.mark.parametrize(
+    ("share", "routes", "route", "accepted"),
+    [
+        (FAIR, OWN, "in-turn", True),
+        (PRIORITY, OWN, "in-turn", False),
+        (LANES, OWN, "in-turn", False),
+        (FAIR, LEAST_LOADED, "in-turn", False),
+        (LANES, LEAST_LOADED, "hash", True),
+    ],
+)
+def test_packets_that_choose_their_ways_share_links_without_lanes_or_chosen_routes(share, routes, route, accepted):
+    setting, packets = JobsSetting(share=share, routes=routes), packet_fabric("packets", f"roce:route={route}")
+    with nullcontext() if accepted else pytest.raises(InputError, match="route=hash where jobs have lanes"):
+        setting.check(packets)
