@@ -244,7 +244,7 @@ class Scheduler:
             places = NOWHERE if size in full else self._place(record.job, room)
             if not len(places):
                 full |= {size, (*size[:2], False)}  # what has no room anywhere has none apart
-                continue
+                break
             run = self._run(record, places, now_us)
             if kept is None or not everywhere or run.end_us <= kept.start_us or not np.isin(places, kept.places).any():
                 return run

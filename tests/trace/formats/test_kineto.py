@@ -405,3 +405,14 @@ def test_times_are_kept_to_the_nanosecond(tmp_path):
     for rank in range(2):
         write(tmp_path, f"rank{rank}.json", profile_of(rank, events))
     np.testing.assert_allclose(read_foreign(tmp_path).events[0].lasts_s, [1.234e-6, 2.5e-6], atol=1e-15)
+
+
+def test_the_names_of_files_say_nothing_of_the_order_of_ranks(tmp_path):
+    """Rank 1 computes more, so that the two have roles of their own."""
+    for folder, names in (("a", "xy"), ("b", "yx")):
+        for rank, name in enumerate(names):
+            events = [*step_of_ddp(), *kernel("more", 180, 190, 10, 5)] if rank else step_of_ddp()
+            write(tmp_path / folder, f"{name}.json", profile_of(rank, events))
+    one, other = (read_foreign(tmp_path / folder) for folder in "ab")
+    assert one.role_of_rank.tolist() == other.role_of_rank.tolist() == [0, 1]
+    assert [of.name for of in one.events] == [of.name for of in other.events]
