@@ -178,13 +178,23 @@ def test_a_host_that_waits_for_an_event_which_nothing_names_waits_for_what_ends_
         step(1, 0, 900),
         *kernel("first", 1, 10, first_ends - 10, 1),
         *kernel("side", 3, 20, side_ends - 20, 2, stream=9),
-        call("cudaEventSynchronize", 50, 70, dur=60),
         *kernel("after", 120, 125, 10, 3),
         *collective("allreduce", 140, 150, 10, 4, 10, 10, [0, 1]),
+        call("cudaEventSynchronize", 50, 70, dur=60),  # the last name of the profile
     ]
     waits = waits_of(tmp_path, events)
     assert "synchronize" in waits["after"]
     assert waits["synchronize"] == {waited}
+
+
+@pytest.mark.parametrize("correlation", [0, 10**6])
+def test_a_kernel_that_no_call_of_the_profile_launched_is_left_out_and_told(tmp_path, correlation):
+    lost = span("kernel", "lost", 190, 5, COMPUTE, device=0, stream=COMPUTE, correlation=correlation)
+    for rank in range(2):
+        write(tmp_path, f"rank{rank}.json", profile_of(rank, [*step_of_ddp(), lost]))
+    trace = read_foreign(tmp_path)
+    assert "lost" not in trace.events[0].name
+    assert any("left out: 2 in no step of all ranks" in line for line in reading_of(trace).lines)
 
 
 def test_the_time_of_the_host_counts_when_asked_for(tmp_path):

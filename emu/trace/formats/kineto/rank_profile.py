@@ -247,10 +247,9 @@ def read_profile(path: Path) -> RankProfile:
 def _launches(calls: ProfileSpans, kernels: ProfileSpans) -> I64:
     """Return [K] the number of the call that launched each kernel; -1 if there is none."""
     order = np.argsort(calls.link, kind="stable")
-    at = np.searchsorted(calls.link[order], kernels.link)
-    at = np.minimum(at, max(len(order) - 1, 0))
     if not len(order):
         return np.full(len(kernels.link), -1)
+    at = np.minimum(np.searchsorted(calls.link[order], kernels.link), len(order) - 1)
     return np.where((calls.link[order][at] == kernels.link) & (kernels.link >= 0), order[at], -1)
 
 
