@@ -70,6 +70,14 @@ def test_nodes_become_events_in_the_order_of_their_dependencies(tmp_path):
     assert [group.ranks for group in trace.groups] == [(0, 1)]
 
 
+def test_ranks_play_their_roles_in_the_order_of_their_numbers_not_of_the_names_of_files(tmp_path):
+    """A list of names has run.10.et before run.2.et."""
+    for rank in range(11):
+        write(tmp_path, f"run.{rank}.et", *step_of(us=({2: 50, 10: 70}.get(rank, 40), 60)))
+    trace = read_foreign(tmp_path)
+    assert trace.role_of_rank.tolist() == [0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2]
+
+
 def test_the_step_takes_what_its_dependencies_let_it(tmp_path):
     step = emu.replay(str(two_ranks(tmp_path)), topology=FAST, algorithm="all_reduce=ring")
     assert step.step_time_s == pytest.approx((40 + 60 + 20) * 1e-6)  # 10 us of messages are hidden
