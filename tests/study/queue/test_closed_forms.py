@@ -41,10 +41,12 @@ def test_jobs_of_one_npu_wait_as_erlang_c_says(servers, busy):
     check([waits(s, servers, 1, rate, lambda random: random.exponential(1.0, JOBS)) for s in range(SEEDS)], expected)
 
 
+@pytest.mark.slow
 def test_gangs_of_which_one_runs_at_a_time_wait_as_in_m_d_1():
     check([waits(s, 8, 5, 0.7, lambda _: np.ones(JOBS)) for s in range(SEEDS)], 0.7 / (2 * (1 - 0.7)))
 
 
+@pytest.mark.slow
 def test_gangs_that_run_in_pairs_wait_as_two_servers():
     expected = erlang_c(2, 1.4) / (2 - 1.4)
     check([waits(s, 8, 3, 1.4, lambda random: random.exponential(1.0, JOBS)) for s in range(SEEDS)], expected)

@@ -17,6 +17,7 @@ OPTIONS = dict.fromkeys(("log", "servers", "rate", "mtbf", "afr", "mttr")) | {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", ["nvl:72", "infinitehbd:k=3", "railx:torus:m=4,n=4,nodes=12x15"])
 @pytest.mark.parametrize("policy", ["backfill", "defragment"])
 def test_3000_jobs_over_30_days_on_2880_npus_take_less_than_a_minute(line, policy):
