@@ -1,6 +1,7 @@
 """The descent over what serves each coordinate, on steps whose times are a formula."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from random import Random
 from types import SimpleNamespace
 
@@ -155,6 +156,7 @@ def test_options_are_the_front_and_the_fastest_in_the_order_of_their_times(seed)
 
     now = SimpleNamespace(ticks=ticks)
     fabric = SimpleNamespace(bounds=bounds, isolated=lambda _: now, served_by=served_by, algorithm=lambda name: name)
+    fabric.with_algorithm = partial(ServedFabric.with_algorithm, fabric)
     times = {name: (least + len(name), flows) for name, (least, count, flows) in every.items() if count <= limit}
     times = {name: time for name, time in times.items() if every[name][0] <= 4 * ticks}
     for few in (0, 1, 3):
