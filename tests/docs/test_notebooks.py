@@ -12,8 +12,11 @@ from tests.docs.site_files import NOTEBOOKS, notebook_pages
 
 SHOWS = {"text/html", "image/png"}
 
+# Each takes minutes on a busy machine: `make slow` runs those that the README does not begin with.
+RUN = [pytest.param(path, marks=[pytest.mark.slow] * (path.stem != "start"), id=path.stem) for path in NOTEBOOKS]
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+
+@pytest.mark.parametrize("path", RUN)
 def test_a_notebook_runs_and_shows_what_it_finds(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Emu knows nothing before, and leaves nothing. matplotlib has its list of fonts, as it says so where that takes it long.
     importlib.import_module("matplotlib.font_manager")
