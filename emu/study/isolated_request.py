@@ -194,7 +194,7 @@ def _timed(
         domain: The symmetry of the topology; None: none is used.
         launch_fs: Ticks that each rank takes to enter the request.
     """
-    graph, group, exits = _side_by_side(laid, [delay_entries(lower_placed(each, domain), launch_fs) for each in laid])
+    graph, group, exits = _side_by_side([delay_entries(lower_placed(each, domain), launch_fs) for each in laid])
     timeline, hops = run_graph(graph), np.diff(graph.hop_start)
     sent = np.flatnonzero(hops)
     of_exit, of_sent = cluster[group], cluster[group[graph.owner[sent]]]
@@ -217,15 +217,16 @@ def _timed(
     return list(map(_ClusterTime, *counts, [busy_s[link] for link in links], [flows[link] for link in links], *rest))
 
 
-def _side_by_side(laid: Sequence[PlacedSchedule], pieces: Sequence[LoweredSchedule]) -> tuple[Graph, I64, I64]:
-    """Return several placed schedules, lowered to `pieces`, as one graph, in which all start at tick 0.
+def _side_by_side(pieces: Sequence[LoweredSchedule]) -> tuple[Graph, I64, I64]:
+    """Return several lowered schedules as one graph, in which all start at tick 0.
 
-    Where optical switches turn, groups take turns on them in the order of `laid`.
+    Where optical switches turn, groups take turns on them in this order.
 
     Returns:
         The graph, the group of each participant, and the task with which each participant leaves.
     """
-    shapes = [piece.placed.nodes.shape for piece in pieces]
+    laid = [piece.placed for piece in pieces]
+    shapes = [each.nodes.shape for each in laid]
     of_group = np.repeat(np.arange(sum(n for n, _ in shapes)), np.repeat([size for _, size in shapes], [n for n, _ in shapes]))
     topology = laid[0].topology
     if len(pieces) == 1 and topology.circuits is None:

@@ -226,7 +226,7 @@ class StepOnFabric:
             first: The times of the tasks of the graph with bodies only.
         """
         if self.topology.circuits is not None:
-            still = composed_and_run(self.frame(), self._bodies(Sharing.FLOWS))[1].end_s / timeline.end_s
+            still = self._without_turns(Sharing.FLOWS)[1].end_s / timeline.end_s
             return still * (1 - NEGLIGIBLE), (2 - still) * (1 + NEGLIGIBLE)
         if not self._stretches.costly_spans(composed, timeline).ticks:
             left = self._stretches.unsure_fs(composed, timeline) / max(1, int(timeline.end_fs.max(initial=0)))
@@ -247,10 +247,15 @@ class StepOnFabric:
             sharing: The share of links that bodies need.
             by_rank: [X] whether each rank has its own task of an event; None: no rank.
         """
-        made = self.frame(), self._bodies(sharing), by_rank, self.sending
-        composed, timeline = composed_and_run(*made)
         if self.topology.circuits is None:
-            return composed, timeline
+            return composed_and_run(self.frame(), self._bodies(sharing), by_rank, self.sending)
+        composed, timeline = self._without_turns(sharing)
         states = [each.switches for each in self.isolated if each.switches is not None]
         turn_fs, request = self.topology.circuits.switching_fs, self.asked.request_of_call
-        return composed_and_run(*made, call_turns(turn_fs, states, request, *composed.spans(timeline)))
+        turns = call_turns(turn_fs, states, request, *composed.spans(timeline))
+        return composed_and_run(self.frame(), self._bodies(sharing), turns=turns)
+
+    @kept_by(lambda _, sharing: sharing)
+    def _without_turns(self, sharing: Sharing) -> tuple[ComposedGraph, Timeline]:
+        """Return the graph of bodies and its times, as if optical switches took no time to turn between requests."""
+        return composed_and_run(self.frame(), self._bodies(sharing))

@@ -39,10 +39,10 @@ class FreeRequests:
 
     @cached_property
     def weights_s(self) -> Mapping[Coordinate, float]:
-        """The `weight_s` of every coordinate."""
-        return {coordinate: self.weight_s(coordinate) for coordinate in self.by_coordinate}
+        """The seconds of each coordinate, as `_weight_s` counts them."""
+        return {coordinate: self._weight_s(coordinate) for coordinate in self.by_coordinate}
 
-    def weight_s(self, coordinate: Coordinate) -> float:
+    def _weight_s(self, coordinate: Coordinate) -> float:
         """Return the seconds that the requests of a coordinate take one after another at the busiest place of the pipeline.
 
         The time of each byte is taken to be the time of a byte of the heaviest request.
