@@ -52,10 +52,9 @@ def compare(drawn: Drawn) -> Compared | None:
     began = time.process_time()
     _, found_s, _ = search.find()
     between = time.process_time()
-    fastest = {
-        c: _fastest(search.free_requests, c)
-        for c in sorted(search.coordinates, key=search.free_requests.weight_s, reverse=True)[:MOST]
-    }
+    weights_s = search.free_requests.weights_s
+    heaviest = sorted(search.coordinates, key=weights_s.__getitem__, reverse=True)[:MOST]
+    fastest = {c: _fastest(search.free_requests, c) for c in heaviest}
     every = [dict(zip(fastest, names, strict=True)) for names in product(*fastest.values())]
     brute_s = min(search.composed_s(names) for names in every)
     taken = between - began, time.process_time() - between
