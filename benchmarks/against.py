@@ -43,7 +43,7 @@ class Cost:
 
 def cost(folder: Path, name: str, repeats: int = REPEATS) -> Cost | None:
     """Return the cost of a case in a process of its own; None where that checkout has no such case or cannot time it."""
-    command = [folder / ".venv" / "bin" / "python", "-c", MEASURE, name, str(repeats)]
+    command: list[str | Path] = [folder / ".venv" / "bin" / "python", "-c", MEASURE, name, str(repeats)]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     return Cost(*json.loads(done.stdout)) if done.returncode == 0 else None
 

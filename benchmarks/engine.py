@@ -36,7 +36,7 @@ CAPACITY_BPS, ALPHA_FS = 50e9, 10**9
 Fabric = Callable[[int, I64, I64], tuple[F64, I64]]  # ranks, src [V], dst [V]: capacities [L], routes [V, h] with -1 for none
 
 
-def graph(capacity: F64, size: I64, hops: I64, preds: I64, left: Bool, ready: I64 | None = None) -> Graph:
+def graph(capacity: F64, size: I64, hops: I64, preds: I64 | F64, left: Bool, ready: I64 | None = None) -> Graph:
     """Messages with up to `hops` [V, h] and `preds` [V, p] each; -1 is none."""
     n, crossed, known = len(size), hops >= 0, preds >= 0
     return Graph(

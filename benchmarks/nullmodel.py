@@ -88,14 +88,14 @@ def stubs(same: Mapping[str, object] = SAME) -> Iterator[None]:
     for path, answer in same.items():
         module, _, name = f"launch.papers.{path}".rpartition(".")
         for_each[id(vars(modules[module])[name])] = _constant(path, answer)
-    found = [(module, name, of) for module in modules.values() for name, of in vars(module).items() if id(of) in for_each]
-    for module, name, of in found:
-        setattr(module, name, for_each[id(of)])
+    found = [(user, name, of) for user in modules.values() for name, of in vars(user).items() if id(of) in for_each]
+    for user, name, of in found:
+        setattr(user, name, for_each[id(of)])
     try:
         yield
     finally:
-        for module, name, of in found:
-            setattr(module, name, of)
+        for user, name, of in found:
+            setattr(user, name, of)
         for kept in _caches():
             kept.cache_clear()
 
@@ -123,7 +123,7 @@ def meets(stub: Stub, paper: Paper, target: Target) -> bool:
 
 def main(words: list[str]) -> int:
     """Print how many rows of each paper and basis each stub meets, and which; 1 if any is built or fitted."""
-    rows, met, named = Counter(), Counter(), []
+    rows, met, named = Counter[tuple[str, str]](), Counter[tuple[str, str, str]](), list[str]()
     with closing(ResultCache(None)) as kept, stubs():
         for name, make in PAPERS.items():
             paper = make(kept)

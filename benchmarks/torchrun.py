@@ -68,7 +68,7 @@ def emulated(ranks: int) -> tuple[str | Path, ...]:
     return EMU, "run", "--ranks", str(ranks), "--topology", "ub-mesh:board"
 
 
-def by_torchrun(ranks: int) -> tuple[str | Path, ...]:
+def by_torchrun(ranks: int) -> tuple[str, ...]:
     """Return the command of torchrun, up to the script's own words."""
     return sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)
 
@@ -86,7 +86,8 @@ def measured(words: tuple[str | Path, ...], case: Case, folder: Path) -> Step:
     script, found = folder / "script.py", folder / "found"
     script.write_text(SCRIPT.format(imports=case.imports, wrap=case.wrap, steps=STEPS))
     done = ran(*words, script, found, environ={"OMP_NUM_THREADS": "1"}, quiet=True)
-    return Step(*json.loads(found.read_text()), done.peak_gb)
+    wall_s, cpu_s = json.loads(found.read_text())
+    return Step(wall_s, cpu_s, done.peak_gb)
 
 
 def row(name: str) -> str:

@@ -77,6 +77,7 @@ def both_ways(number: int, drawn: Drawn, most_tasks: int = MOST_TASKS) -> Both:
     topology = build_topology(drawn.topology)
     choice = choice_on(topology, drawn.algorithms, "float32", npus=npus_of(topology, drawn.plan, drawn.axes))
     composed, cpu_s, chose_s = _composed(drawn, topology, choice, most_tasks)
+    assert composed.between_s is not None  # a composed step tells it
     began = time.process_time()
     whole = _whole(drawn, topology, choice)
     taken = time.process_time() - began

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from statistics import median
 
+import numpy as np
+
 from emu.collective.chooser_names import AUTO
 from emu.model.generate.generate import meta_of
 from emu.model.model import MODELS
@@ -111,7 +113,8 @@ def compare(case: Case, model: str = MODEL, seq: int = SEQ) -> Compared:
     )
     topology, device = build_topology(case.topology), find_device("h100", stack.precision.activation)
     step, choice = GeneratedStep(found, plan, stack), choice_on(topology, (AUTO,), "float32")
-    few, npus = representatives_of_plan(step.roles, plan, meta_of(found, plan, stack)), place(topology, plan.world)
+    few = representatives_of_plan(step.roles, plan, meta_of(found, plan, stack))
+    npus = place(topology, plan.world).astype(np.int64)
     began = time.process_time()
     composed = StepOnFabric.of(partial(requests_by_place, few), choice, topology, npus, device).composed()
     between = time.process_time()

@@ -46,7 +46,7 @@ def tests_on(place: str, folder: Path) -> type[unittest.TestCase]:
     os.environ |= {"BACKEND": "gloo", "WORLD_SIZE": str(N), "TEMP_DIR": str(folder), "GLOO_SOCKET_IFNAME": "lo"}
     from torch.testing._internal.distributed import distributed_test  # noqa: PLC0415 - it reads the environment
 
-    class Tests(distributed_test.TestDistBackend, distributed_test.DistributedTest._DistTestBase):  # type: ignore[misc]
+    class Tests(distributed_test.TestDistBackend, distributed_test.DistributedTest._DistTestBase):
         def setUp(self) -> None:
             super().setUp()
             self._places = contextlib.ExitStack()
@@ -98,7 +98,7 @@ def _body(tests: Any, folder: Path, name: str, file: str, rank: int) -> int:
 def _start_gloo(test: Any, folder: Path) -> None:
     name = test._current_test_name()
 
-    class Rank(FORK.Process):  # type: ignore[name-defined,misc]
+    class Rank(FORK.Process):  # type: ignore[name-defined]
         def run(self) -> None:
             (folder / f"started-{name}-{self.name.split()[-1]}").touch()
             super().run()

@@ -125,7 +125,7 @@ def call(node: ast.Call) -> Edits:
     """`max` for `min` and the like, arguments swapped, a keyword forgotten, a function not applied."""
     name = node.func.id if isinstance(node.func, ast.Name) else node.func.attr if isinstance(node.func, ast.Attribute) else ""
     if name in OTHER:
-        func = ast.Name(OTHER[name]) if isinstance(node.func, ast.Name) else ast.Attribute(node.func.value, OTHER[name])
+        func = ast.Attribute(node.func.value, OTHER[name]) if isinstance(node.func, ast.Attribute) else ast.Name(OTHER[name])
         yield Edit("min/max", ast.Call(func, node.args, node.keywords))
     for i in range(len(node.args) - 1):
         if not any(isinstance(arg, ast.Starred) or _is_text(arg) for arg in node.args[i : i + 2]) and name not in IN_ANY_ORDER:

@@ -37,8 +37,8 @@ class Fault:
     def diff(self, root: Path) -> list[str]:
         """Lines taken out (`-`) and put in (`+`), with none around them."""
         source = (root / self.path).read_bytes()
-        texts = [text.decode().splitlines() for text in (source, self.apply(source))]
-        return [line for line in unified_diff(*texts, n=0, lineterm="") if not line.startswith(("---", "+++", "@@"))]
+        before, after = (text.decode().splitlines() for text in (source, self.apply(source)))
+        return [line for line in unified_diff(before, after, n=0, lineterm="") if not line.startswith(("---", "+++", "@@"))]
 
     def words(self, root: Path) -> tuple[str, str]:
         """Return what stood there and what stands there now, without indentation."""

@@ -112,16 +112,15 @@ class Program:
 
 def read(file: Path) -> list[Program]:
     """Return the programs of a manifest: a table for each repository, with its programs in it."""
-    told = tomllib.loads(file.read_text())
+    told: dict[str, dict[str, Any]] = tomllib.loads(file.read_text())
     return [
-        _program({"repository": name, **{k: v for k, v in repository.items() if k != "programs"}, **one})
+        _program({"repository": name} | {k: v for k, v in repository.items() if k != "programs"} | one)
         for name, repository in told.items()
         for one in repository["programs"]
     ]
 
 
 def _program(told: dict[str, Any]) -> Program:
-    changes = tuple(Change(**change) for change in told.pop("changes", ()))
-    pairs = {name: tuple(told.pop(name)) for name in ("not_emulated", "not_gloo") if name in told}
-    lists = {name: tuple(told.get(name, ())) for name in ("words", "blocks", "stand_ins")}
-    return Program(**{**told, **pairs, "changes": changes, **lists})
+    changes = tuple(Change(**change) for change in told.get("changes", ()))
+    lists = ("words", "blocks", "stand_ins", "not_emulated", "not_gloo")
+    return Program(**told | {name: tuple(told[name]) for name in lists if name in told} | {"changes": changes})

@@ -7,11 +7,15 @@ A row is the id of one of `emu repro all`, or its beginning. Exit code 1 if any 
 
 import argparse
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 
 from benchmarks.swap.trial import BUILDS_NONE, Builder, Swap, tried
 from emu.study.planning.search.result_cache import ResultCache
 from emu.topology import catalogue
+from launch.papers.paper import IS, Paper
+from launch.papers.targets import MET, Target, with_others
 
 
 def main(words: list[str]) -> int:
@@ -24,25 +28,23 @@ def main(words: list[str]) -> int:
     return told([swap for row in _rows(tuple(asked.rows)) for swap in tried(*row, builder)])
 
 
-def _rows(chosen):
-    """Ids, and what works each out anew and judges it."""
-    from launch.papers.catalogue import PAPERS  # noqa: PLC0415 -- they take what stands for build_topology
-    from launch.papers.paper import IS  # noqa: PLC0415
-    from launch.papers.targets import MET, judge, with_others  # noqa: PLC0415
+def _rows(chosen: tuple[str, ...]) -> Iterator[tuple[str, Callable[[], bool]]]:
+    """Yield the id of each row that Emu computes, with a function that answers it anew and returns whether it is met."""
+    from launch.papers.catalogue import PAPERS  # noqa: PLC0415 -- papers take what stands for build_topology
 
     for make in PAPERS.values():
         with closing(ResultCache(None)) as kept:
-            targets = make(kept).targets
-        for target in targets:
+            paper = make(kept)
+        for target in paper.targets:
             if target.kind != "H" and "(" in target.given.get(IS, "(") and (not chosen or target.id.startswith(chosen)):
+                yield target.id, partial(_is_met, make, target)
 
-                def met(make=make, target=target):
-                    with closing(ResultCache(None)) as kept:
-                        paper = make(kept)
-                        *other, own = (paper.answer(each) for each in with_others([target]))
-                        return judge(target, own, *other).verdict == MET
 
-                yield target.id, met
+def _is_met(make: Callable[[ResultCache], Paper], target: Target) -> bool:
+    """Return whether a row is met by an answer for which nothing was kept."""
+    with closing(ResultCache(None)) as kept:
+        paper = make(kept)
+        return paper.judge(target, {each.id: paper.answer(each) for each in with_others([target])}).verdict == MET
 
 
 def told(swaps: list[Swap]) -> int:

@@ -32,9 +32,9 @@ def others(line: str, most: int) -> list[str]:
     family = [(other, *_size(other)) for other in _lines(family_of(line))]
     differ = [(abs(log(n / npus)), other) for other, n, theirs in family if theirs != links]
     ordered = [other for _, other in sorted(differ)]
-    seen: set[str] = set()
-    first = [other for other in ordered if (variant := _variant(other)) not in seen and not seen.add(variant)]
-    return list(dict.fromkeys([*ordered[:2], *first, *ordered]))[:most]
+    first = {_variant(other): other for other in reversed(ordered)}  # of each variant the first one stays
+    nearest = [other for other in ordered if first[_variant(other)] == other]
+    return list(dict.fromkeys([*ordered[:2], *nearest, *ordered]))[:most]
 
 
 def _variant(line: str) -> str:

@@ -7,8 +7,10 @@ import functools
 import gc
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from benchmarks.swap.others import family_of, others, swapped
+from emu.errors import InputError
 from emu.topology import catalogue
 from emu.topology.topology import Topology
 
@@ -46,7 +48,7 @@ class Builder:
         """Return the line that stands in its place; itself where nothing can."""
         try:
             found = others(text, self.most)
-        except catalogue.InputError:
+        except InputError:
             return text
         return found[self.turn % len(found)] if found else text
 
@@ -86,7 +88,7 @@ def _drop_caches() -> None:
         kept.cache_clear()
 
 
-def caches(but: Sequence[str] = ()) -> list[functools._lru_cache_wrapper]:
+def caches(but: Sequence[str] = ()) -> list[functools._lru_cache_wrapper[Any]]:
     """The functions of the papers that keep what they have found, but for those with one of some names."""
     every = [kept for kept in gc.get_objects() if type(kept) is functools._lru_cache_wrapper]
     return [kept for kept in every if isinstance(kept.__wrapped__, Builder) or _is_of_papers(kept.__wrapped__, but)]

@@ -24,7 +24,7 @@ def free_port():
         return freed.getsockname()[1]
 
 
-def cache_with_compiled(folder):
+def cache_with_compiled(folder: Path) -> dict[str, str]:
     """The environment of a process whose cache is a new folder, with nothing in it but the code that Emu has compiled."""
     (folder / "emu").mkdir(parents=True)
     (folder / "emu" / "compiled").symlink_to(user_folder() / "compiled", target_is_directory=True)
