@@ -37,7 +37,7 @@ def install_signal_handlers() -> None:
         signal.signal(signal.SIGINT, _interrupt)
     signal.signal(signal.SIGTERM, _terminate)
     sys.unraisablehook = _raise_again
-    os.register_at_fork(before=_block_signals, after_in_parent=_let_come, after_in_child=_end_as_any_process)
+    os.register_at_fork(before=_block_signals, after_in_parent=_restore_signals, after_in_child=_end_as_any_process)
 
 
 def _raise_again(ignored: "sys.UnraisableHookArgs") -> None:
@@ -77,7 +77,7 @@ def _block_signals() -> None:
     _held.before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
 
 
-def _let_come() -> None:
+def _restore_signals() -> None:
     """Restore the blocked signals from before the fork."""
     signal.pthread_sigmask(signal.SIG_SETMASK, _held.before)
 
@@ -91,7 +91,7 @@ def _end_as_any_process() -> None:
     ):
         if signal.getsignal(number) is ours:
             signal.signal(number, usual)
-    _let_come()
+    _restore_signals()
 
 
 _SENT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)

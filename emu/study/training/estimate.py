@@ -58,11 +58,10 @@ class EstimateRequest:
             InputError: The topology has no room for the smallest dp.
         """
         plan, npus = self.plan, len(npu_order(topology))
-        without = plan.world // plan.dp
-        parts = _dp_parts(plan)
-        room = min(plan.dp, npus // without // parts * parts)
-        if not self.scale_dp or room == plan.dp:
+        if not self.scale_dp:
             return self
+        without, parts = plan.world // plan.dp, _dp_parts(plan)
+        room = min(plan.dp, npus // without // parts * parts)
         if not room:
             what = f"{without * parts} or more, for the least dp that the plan allows"
             raise must_be("estimate", f"NPUs of {topology.name}", what, npus, "take less tp, cp, ep or pp")
@@ -151,7 +150,14 @@ class PreparedEstimate:
         return () if named == axes_of(self.request.plan) else named
 
     def _on_engine(self, costed: Device) -> TimedTrace:
-        """Return the step by the engine of the request; the arguments are those of `timed`, the errors those of `estimate`."""
+        """Return the step timed by the engine of the request: by shared bandwidth, by packets, or checked by packets.
+
+        Args:
+            costed: The device with the costs of the software, as `costed_device` returns it.
+
+        Raises:
+            InputError: As in `timed`, or packets are asked for a step that is composed.
+        """
         packets, check = self.request.engine
         if check is not None:
             return self._checked(self.timed(costed), check)
@@ -265,12 +271,12 @@ def prepare(
     effort: TimingEffort = DEFAULT_EFFORT,
     speed: F64 | None = None,
 ) -> PreparedEstimate:
-    """Check a request and return it with its NPUs and its memory, which do not depend on the speed of a device.
+    """Check a request and return it with the NPUs of its ranks and their memory; nothing is timed.
 
     Args:
         request: The step.
         topology: The topology on which it runs.
-        device: The device, of which only the memory counts here; `timed` of the result takes the one that computes.
+        device: The device whose memory the step must fit; `PreparedEstimate.estimate` takes the device that computes.
         effort: How much work is put into the time of the step.
         speed: [ranks] the share of the device's speed at which each rank computes; None: all ranks have full speed.
 

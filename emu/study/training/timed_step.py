@@ -87,16 +87,16 @@ class GeneratedStep:
 cached_generated_step = lru_cache(maxsize=1)(GeneratedStep)
 
 
-def time_step(laying: TraceLayout, most_events: int = TimingEffort().most_events) -> TimedTrace:
+def time_step(layout: TraceLayout, most_events: int = TimingEffort().most_events) -> TimedTrace:
     """Return a trace of one step with its times: by a whole graph or, if it is too large, composed.
 
     Args:
-        laying: The trace on its fabric.
+        layout: The trace on its fabric.
         most_events: The most events of all ranks in a whole graph; a step with more events is composed.
     """
-    trace, on = laying.trace, (laying.choice, laying.topology, laying.placement, laying.device)
-    requests = partial(_requests_of, trace, laying.dtype)
-    return StepOnFabric.of(requests, *on, whole=laying if events_of(trace) <= most_events else None).timed()
+    trace, on = layout.trace, (layout.choice, layout.topology, layout.placement, layout.device)
+    requests = partial(_requests_of, trace, layout.dtype)
+    return StepOnFabric.of(requests, *on, whole=layout if events_of(trace) <= most_events else None).timed()
 
 
 def events_of(trace: Trace) -> int:

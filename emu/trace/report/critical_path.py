@@ -44,26 +44,26 @@ class PathPart:
     time_s: float
 
 
-def critical_path(trace: Trace, replayed: ReplayGraph, timeline: Timeline, told: StepReport) -> tuple[PathPart, ...]:
+def critical_path(trace: Trace, replayed: ReplayGraph, timeline: Timeline, step_report: StepReport) -> tuple[PathPart, ...]:
     """Return the parts of the critical path of the reported step, longest first; they add up to the step's time."""
-    spent = critical_path_fs(trace, replayed, timeline, told)
+    spent = critical_path_fs(trace, replayed, timeline, step_report)
     longest = sorted(spent.items(), key=lambda part: (-part[1], *map(str, part[0])))
     return tuple(PathPart(*what, seconds(ticks)) for what, ticks in longest)
 
 
-def critical_path_fs(trace: Trace, replayed: ReplayGraph, timeline: Timeline, told: StepReport) -> dict[PathKind, int]:
+def critical_path_fs(trace: Trace, replayed: ReplayGraph, timeline: Timeline, step_report: StepReport) -> dict[PathKind, int]:
     """Return the ticks that the critical path spends in each kind of activity.
 
     If several tasks released one at the same time, the path takes one of the same rank, else the first of the graph.
     """
-    if told.began_fs == told.ended_fs:
+    if step_report.began_fs == step_report.ended_fs:
         return {}
-    first, end = replayed.first_event[told.rank : told.rank + 2].tolist()
+    first, end = replayed.first_event[step_report.rank : step_report.rank + 2].tolist()
     ends = replayed.ends[first:end]
-    in_step = (trace.events_of(told.rank).step == told.step) & (ends >= 0)
-    last = np.flatnonzero(in_step & (timeline.end_fs[ends] == told.ended_fs))[-1]
-    walk = _Walk(trace, replayed, timeline, told.began_fs, _ranks(replayed))
-    walk.back(int(ends[last]), told.rank, told.ended_fs)
+    in_step = (trace.events_of(step_report.rank).step == step_report.step) & (ends >= 0)
+    last = np.flatnonzero(in_step & (timeline.end_fs[ends] == step_report.ended_fs))[-1]
+    walk = _Walk(trace, replayed, timeline, step_report.began_fs, _ranks(replayed))
+    walk.back(int(ends[last]), step_report.rank, step_report.ended_fs)
     return {what: ticks for what, ticks in walk.spent.items() if ticks}
 
 

@@ -33,19 +33,19 @@ class MeanParts:
         return self.compute_s + self.exposed_comm_s + self.idle_s
 
 
-def mean_parts(trace: Trace, replayed: ReplayGraph, timeline: Timeline, told: StepReport, standing: I64) -> MeanParts:
+def mean_parts(trace: Trace, replayed: ReplayGraph, timeline: Timeline, step_report: StepReport, standing: I64) -> MeanParts:
     """Return the parts of the reported step as means over all ranks of the run.
 
     Args:
         trace: The trace.
         replayed: The graph of the trace on a fabric.
         timeline: The times of its tasks.
-        told: The report of the step.
+        step_report: The report of the step.
         standing: [N] the number of ranks of the job for which each rank of the trace stands.
     """
     weights = _weights(replayed, standing)
-    times = rank_times(trace, replayed, timeline, told, weights)
-    optimizers = [optimizer_fs(trace, replayed, timeline, rank, told.step) for rank in weights]
+    times = rank_times(trace, replayed, timeline, step_report, weights)
+    optimizers = [optimizer_fs(trace, replayed, timeline, rank, step_report.step) for rank in weights]
 
     def mean_s(ticks: Iterable[int]) -> float:
         return seconds(sum(each * ranks for each, ranks in zip(ticks, weights.values(), strict=True))) / int(standing.sum())
@@ -56,7 +56,7 @@ def mean_parts(trace: Trace, replayed: ReplayGraph, timeline: Timeline, told: St
         optimizer_s=None if optimizers == [None] * len(times) else mean_s(each or 0 for each in optimizers),
         exposed_comm_s=mean_s(sum(each.exposed_fs.values()) for each in times),
         exposed_comm_by_axis_s={axis: mean_s(each.exposed_fs.get(axis, 0) for each in times) for axis in axes},
-        idle_s=mean_s(told.step_time_fs - each.compute_fs - sum(each.exposed_fs.values()) for each in times),
+        idle_s=mean_s(step_report.step_time_fs - each.compute_fs - sum(each.exposed_fs.values()) for each in times),
         bubble_s=mean_s(each.bubble_fs for each in times),
     )
 

@@ -165,14 +165,19 @@ class RankTimes(NamedTuple):
 
 
 def rank_times(
-    trace: Trace, replayed: ReplayGraph, timeline: Timeline, told: StepReport, ranks: Iterable[int]
+    trace: Trace, replayed: ReplayGraph, timeline: Timeline, step_report: StepReport, ranks: Iterable[int]
 ) -> list[RankTimes]:
     """Return the division of the time of these ranks in the reported step.
 
-    Arguments as in `report`, and `told` is its result.
+    Args:
+        trace: The trace.
+        replayed: Its tasks.
+        timeline: The times of the tasks.
+        step_report: The report of the step, as `report` returns it.
+        ranks: The ranks.
     """
     of_rank = _division(trace, replayed, timeline)
-    return [of_rank(rank, told.began_fs, told.ended_fs) for rank in ranks]
+    return [of_rank(rank, step_report.began_fs, step_report.ended_fs) for rank in ranks]
 
 
 def _division(trace: Trace, replayed: ReplayGraph, timeline: Timeline) -> Callable[[int, int, int], RankTimes]:

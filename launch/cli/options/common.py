@@ -133,7 +133,7 @@ def _default_to_swept(ctx: click.Context, _: click.Parameter, texts: tuple[str, 
 sweep_option = click.option(
     "--sweep",
     multiple=True,
-    is_eager=True,  # before an option is missed
+    is_eager=True,  # read before click asks for required options, which a sweep may give
     callback=_default_to_swept,
     metavar="NAME=VALUES",
     help=f"Repeat the command with NAME at each of these values; give several sweeps for all combinations. NAME is {SWEPT}. "

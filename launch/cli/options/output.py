@@ -20,8 +20,8 @@ from launch.show.row_file import STDOUT, RowFile, json_text, rows_to
 _SAVED_BY = {"png": "picture"}  # the ending of the name of the method, where it is another than that of the option
 R = TypeVar("R", bound=Result[Any])
 
-# Options that save the answer, where the question takes none of that name.
-_NEEDS = {"every_rank": "timeline"}  # of options that are no arguments of a question
+_NEEDS = {"every_rank": "timeline"}  # an option that is no argument of a question: the option without which it does nothing
+# Options that save the answer in a file, unless the question has an argument of that name.
 FILES = ("png", "html", "docs", "xml", "npz", "trace", "timeline")
 
 

@@ -60,8 +60,8 @@ def steps_on_each(
     """
     means = ((with_means(step, timed), timed) for step, timed in made)
     every = finished_items(means, lambda finished: report(tuple(step for step, _ in finished)), count)
-    known = (lambda of: of[0]) if count > 1 else None
-    rows, steps = zip(*with_progress(every, label, count, _progress_line, known), strict=True)
+    row_of = (lambda made: made[0]) if count > 1 else None
+    rows, steps = zip(*with_progress(every, label, count, _progress_line, row_of), strict=True)
     return rows, steps
 
 

@@ -160,7 +160,7 @@ def _starts(asked: PlaceRequests, by_rank: Bool) -> I64:
 def _compute(builder: EventBuilder, frame: StepFrame) -> None:
     """Add the computations of all places of the pipeline to the graph."""
     width = np.diff(builder.start)
-    for place, (rows, ticks) in enumerate(zip(frame.timed, frame.ticks, strict=True)):
+    for place, (rows, ticks) in enumerate(zip(frame.computations, frame.ticks, strict=True)):
         events = frame.requests_by_place.first_event[place] + rows
         times = width[events]
         at, taken = ramps(builder.start[events], times), column(np.repeat(ticks, times), np.int64)

@@ -16,8 +16,8 @@ class StepFrame:
     """The facts of a step that hold for every choice of algorithms: the times of computations, and the order of events."""
 
     requests_by_place: PlaceRequests
-    timed: tuple[I64, ...]  # [P] the events of each place that compute
-    ticks: tuple[I64, ...]  # [P] the ticks that each of these takes
+    computations: tuple[I64, ...]  # [P] the rows of the events of each place that compute
+    ticks: tuple[I64, ...]  # [P] the ticks of each of these computations
     stated: tuple[tuple[I64, I64], ...]  # [P] pairs as in `stated_order`
     queued: tuple[tuple[I64, I64], ...]  # [P] pairs as in `queue_order`
     rooted: Bool  # [X] whether an event is of a rooted operation, which some ranks leave before others
@@ -31,9 +31,9 @@ class StepFrame:
             device: The device that computes, as `Device.for_ranks` returns it for the ranks of the step.
         """
         every = asked.trace.events
-        timed = tuple(np.flatnonzero(computes(events)) for events in every)
+        computations = tuple(np.flatnonzero(computes(events)) for events in every)
         ticks = tuple(
-            device.ticks(events, asked.representatives.dtype)[rows] for events, rows in zip(every, timed, strict=True)
+            device.ticks(events, asked.representatives.dtype)[rows] for events, rows in zip(every, computations, strict=True)
         )
         rooted = np.array([name in ROOTED for events in every for name in events.name], dtype=np.bool_)
-        return StepFrame(asked, timed, ticks, tuple(map(stated_order, every)), tuple(map(queue_order, every)), rooted)
+        return StepFrame(asked, computations, ticks, tuple(map(stated_order, every)), tuple(map(queue_order, every)), rooted)

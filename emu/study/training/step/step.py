@@ -324,11 +324,11 @@ def with_means(step: S, timed: TimedTrace) -> S:
     return replace(step, mean_over_ranks=timed.mean_over_ranks())
 
 
-def time_trace(laying: TraceLayout, *, perturb: int = 0, delays: bool = False) -> TimedTrace:
+def time_trace(layout: TraceLayout, *, perturb: int = 0, delays: bool = False) -> TimedTrace:
     """Return a trace timed by the graph of all its ranks; if wanted, also over perturbed starts.
 
     Args:
-        laying: The trace on its fabric.
+        layout: The trace on its fabric.
         perturb: The number of perturbed starts; if there are any, all ranks are timed.
         delays: Whether collectives that are a delay may lack their messages in the graph; no time changes.
 
@@ -338,20 +338,20 @@ def time_trace(laying: TraceLayout, *, perturb: int = 0, delays: bool = False) -
     """
     if perturb:
         check_seeds(perturb)
-    began, trace = time.perf_counter(), laying.trace
-    laying = replace(laying, device=laying.device.for_ranks(trace.n_ranks))
+    began, trace = time.perf_counter(), layout.trace
+    layout = replace(layout, device=layout.device.for_ranks(trace.n_ranks))
     if delays:
-        replayed, timeline = brief_replay(laying)
+        replayed, timeline = brief_replay(layout)
     else:
-        replayed = laying.build_graph(None if perturb else laying.job_orbits())
-        timeline = replay_timeline(laying, replayed)
+        replayed = layout.build_graph(None if perturb else layout.job_orbits())
+        timeline = replay_timeline(layout, replayed)
     found = report(trace, replayed, timeline)
     wall_s = time.perf_counter() - began
     with name_tasks("trace", partial(event_name, trace, replayed)):
         apart = spread(replayed.graph, perturb, lambda other: report(trace, replayed, other).step_time_s) if perturb else None
     replayed = replace(replayed, graph=replayed.graph.on_ways(timeline.way))
     shares = busy_shares(replayed, timeline, found.began_fs, found.ended_fs)
-    on = trace, laying.topology, laying.device, laying.dtype, laying.choice
+    on = trace, layout.topology, layout.device, layout.dtype, layout.choice
     return TimedTrace(*on, replayed, timeline, found, shares, apart, wall_s)
 
 

@@ -54,9 +54,9 @@ class TimingEffort(NamedTuple):
 ALWAYS_COMPOSED = TimingEffort(most_events=0)
 
 
-# The result of a descent: the name of the option of each coordinate that gets another than EACH_FASTEST, the time of the step,
+# The result of a search: the name of the option of each coordinate that gets another than EACH_FASTEST, the time of the step,
 # and the times of the step where one chooser serves all requests.
-DescentResult = tuple[Mapping[Coordinate, str], float, Mapping[str, float]]
+SearchResult = tuple[Mapping[Coordinate, str], float, Mapping[str, float]]
 
 
 class ServedStep(NamedTuple):
@@ -123,7 +123,7 @@ class AlgorithmSearch:
         auto = StepChoice(alone_step_time_s=times_s[()], changed=chosen.changed, free=tuple(free))
         return replace(step, auto=auto)
 
-    def find(self) -> DescentResult:
+    def find(self) -> SearchResult:
         """Search for the best options of the step and return them with the times of the step.
 
         Raises:
@@ -242,7 +242,7 @@ class AlgorithmSearch:
             first.setdefault(canonical_group(self.step.topology, npus), group)
         return list(first.values())
 
-    def _served_steps(self, found: DescentResult) -> list[ServedStep]:
+    def _served_steps(self, found: SearchResult) -> list[ServedStep]:
         """Return the choice that a descent found, then the other choices, without duplicates."""
         every, (names, found_s, times_s) = self.free_requests.by_coordinate, found
         by_names = [(names, found_s), *((dict.fromkeys(every, name), each_s) for name, each_s in times_s.items())]
@@ -304,7 +304,7 @@ def _unshared_step_s(step: StepOnFabric, time_factors: Mapping[int, float]) -> f
     return report(step.asked.trace, composed.replayed(timeline, (), ()), timeline).step_time_s
 
 
-def _read(kept: Any) -> DescentResult | None:
+def _read(kept: Any) -> SearchResult | None:
     """Return the result of a descent from a cache entry; None if there is none or it is unreadable."""
     with suppress(ValueError, TypeError, AttributeError):
         named, time_s, times_s = kept
