@@ -17,7 +17,8 @@ from launch.data.devices import find_device
 from launch.data.presets import STACKS
 from launch.papers.row_answers import name_of
 
-_EFFORT = TimingEffort(most_events=2**17)  # every step of a paper has more, and is composed
+# Every step of a paper has more events, and is composed; no row has the range in which its whole graph would end.
+_EFFORT = TimingEffort(most_events=2**17, error_range=False)
 
 
 @dataclass(eq=False)

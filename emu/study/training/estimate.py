@@ -203,7 +203,7 @@ class PreparedEstimate:
             costed: The device with the costs of the software, as `costed_device` returns it.
         """
         on = self.choice, self.topology, self.npus, costed
-        step = StepOnFabric.of(lambda: self.generated.requests, *on, speed=self.speed)
+        step = StepOnFabric.of(lambda: self.generated.requests, *on, speed=self.speed, error_range=self.effort.error_range)
         if not self.fits_whole_graph:
             return step
         placed = with_axes(self.topology, self.request.plan, self.request.axes)

@@ -16,7 +16,7 @@ from emu.model.model import MODELS, Model
 from emu.model.plan.plan import Plan
 from emu.model.stack.stack import parse_stack
 from emu.study.faults.waste import machine_of, waste_of
-from emu.study.training.estimate import EstimateRequest, prepare
+from emu.study.training.estimate import DEFAULT_EFFORT, EstimateRequest, prepare
 from emu.topology.catalogue import build_topology
 from emu.topology.topology import Topology
 from launch.data.presets import STACKS
@@ -30,6 +30,7 @@ from topologies.infinitehbd.orchestration import cross_tor
 from topologies.infinitehbd.ring_line import build
 
 _GPUS, _TAPER, _LAYERS = 1024, 4, 8
+_EFFORT = DEFAULT_EFFORT._replace(error_range=False)  # no row has an error range
 _DOMAIN = USED._replace(domain=_GPUS // USED.gpus)
 
 
@@ -84,7 +85,8 @@ def placed_step(way: str, job: float, faults: float, taper: int = _TAPER, gpus: 
     groups = placement(way, of, faulty, wanted, random)
     plan = job_plan(of, len(groups))
     request = EstimateRequest(_model(), plan, stack_of(plan), tuple(options()["algorithm"]))
-    step, timed = prepare(request, fabric(of, faulty, groups), unlimited_device()).estimate(unlimited_device(), briefly=True)
+    prepared = prepare(request, fabric(of, faulty, groups), unlimited_device(), _EFFORT)
+    step, timed = prepared.estimate(unlimited_device(), briefly=True)
     bytes_sent = timed.link_busy * timed.topology.links.bandwidth_Bps * step.step_time_s
     src, kind = timed.topology.links.src, timed.topology.links.dimension
     of_gpus = src < of.npus
@@ -145,7 +147,7 @@ def step_s(setting: str) -> float:
     request = EstimateRequest(model, _TWO_AXES, parse_stack("software=megatron", STACKS), _ALGORITHMS)
     word = f"infinitehbd:lines:nodes={_SIDE},line={_SIDE},gpus={_SIDE},latency=0ns,{setting}"
     device = unlimited_device()
-    return prepare(request, build_topology(word), device).estimate(device, briefly=True)[0].step_time_s
+    return prepare(request, build_topology(word), device, _EFFORT).estimate(device, briefly=True)[0].step_time_s
 
 
 def _fixed(paper: Any, target: Target) -> Answer:

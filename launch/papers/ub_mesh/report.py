@@ -3,7 +3,7 @@
 Rows about collectives and routes are computed on built topologies.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -167,9 +167,19 @@ def _assumptions() -> tuple[str, ...]:
     """Return the assumptions of all rows."""
     notes = (
         "rows of table 3 are counted on the built topologies `ub-mesh:rack-full`, `pod`, `superpod` and `clos`",
-        "other rows are computed from inputs that the paper's tables print, never from the value of the row",
+        "no row is computed from its own printed value; its note says from which inputs it is",
     )
-    return tuple(dict.fromkeys([*notes, *STEPS, *(told for word in _BUILT for told in build_once(word).assumptions)]))
+    return *notes, *STEPS, *_assumptions_on_topologies()
+
+
+def _assumptions_on_topologies() -> Iterator[str]:
+    """Yield the assumptions on the built topologies, each after the topologies that have it, if not all have it."""
+    words_of: dict[str, list[str]] = {}
+    for word in _BUILT:
+        for told in build_once(word).assumptions:
+            words_of.setdefault(told, []).append(word)
+    for told, words in words_of.items():
+        yield told if len(words) == len(_BUILT) else f"{', '.join(f'`{word}`' for word in words)}: {told}"
 
 
 _DEVICE_SHARES = FittedInput(

@@ -76,8 +76,8 @@ def searched_text(planned: PlanTable) -> str:
     """Return a note on the numbers of plans: all, those that may fit the memory, and those that were timed."""
     given = f" with {planned.given}" if planned.given else ""
     return (
-        f"{planned.plans:,} plans{given}, of which {planned.candidates:,} candidates (with their placements) may fit the "
-        f"memory; {planned.timed:,} had to be timed"
+        f"{planned.plans:,} plans{given}; with their placements, {planned.candidates:,} candidates may fit the memory; "
+        f"{planned.timed:,} had to be timed"
     )
 
 

@@ -18,10 +18,13 @@ from launch.papers.torchtitan import COMMAND as FITTED_BY
 from launch.papers.torchtitan import NOTES, Pair, TorchtitanComparison
 from launch.show.text.table import table
 
-_BASIS_TOLD = (
-    "The basis of a row says what Emu's value follows from. *built*: topologies that are built, schedules that are timed, "
-    "states that are drawn. *fitted*: Emu's models with an input that was fitted; the row's note says on what. *printed*: "
-    "arithmetic on numbers that the paper prints. A row whose verdict is *own fit* agrees because an input was fitted on it."
+_COLUMNS_TOLD = (
+    "The class of a row says what is compared: *exact* numbers, numbers of a *model* with a tolerance, an *ordering* of "
+    "several numbers, or *hardware* that was measured. The basis says what Emu's value follows from. *built*: topologies that "
+    "are built, schedules that are timed, states that are drawn. *fitted*: Emu's models with an input that was fitted, or "
+    "assumed so that other rows agree; the row's note names it. *printed*: arithmetic on numbers that the paper prints. The "
+    "verdict is *met*, *missed*, *open* (Emu computes no value; it counts as not met), *listed* (a row of hardware), or "
+    "*own fit* (it agrees because an input was fitted on it)."
 )
 VERDICTS = (MET, OWN_FIT, MISSED, OPEN, LISTED)
 _ESCAPED = str.maketrans({mark: f"\\{mark}" for mark in "*_|<"})
@@ -73,7 +76,7 @@ def paper_page(paper: Paper, rows: Sequence[PaperRow]) -> str:
             "",
             f"{paper.source} This page is written by `emu repro all --docs docs/papers`.",
             "",
-            f"{score(rows)}.\n\n{_BASIS_TOLD}",
+            f"{score(rows)}.\n\n{_COLUMNS_TOLD}",
             "",
             _HEAD,
             *map(table_line, rows),

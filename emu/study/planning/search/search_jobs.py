@@ -10,15 +10,15 @@ from emu.study.planning.plan_row import PlanRow
 from emu.study.planning.request_times.request_floor import BoundedRequest, least_request_time
 from emu.study.training.composed.software_costs import costed_device, costed_topology
 from emu.study.training.estimate import DEFAULT_EFFORT, EstimateRequest, prepare
-from emu.study.training.step_choice.algorithm_search import ALWAYS_COMPOSED, TimingEffort
 from emu.topology.topology import Topology
 from emu.trace.device.device import Device
 
 QUICK, THOROUGH, FULL = "quick", "thorough", "full"  # ways to time a step
+_FULL = DEFAULT_EFFORT._replace(error_range=False)  # as `emu estimate` does; a row of a search has no error range
 _EFFORTS = {
-    QUICK: TimingEffort(0, most_steps=32, within=1.0),  # composed, by algorithms that mostly give less than 0.1 % more time
-    THOROUGH: ALWAYS_COMPOSED,
-    FULL: DEFAULT_EFFORT,  # as `emu estimate` does
+    QUICK: _FULL._replace(most_events=0, most_steps=32, within=1.0),  # composed; mostly less than 0.1 % above THOROUGH
+    THOROUGH: _FULL._replace(most_events=0),
+    FULL: _FULL,
 }
 JobResult = dict[str, Any]  # fields of a `PlanRow`, or the fields of a `LeastTime`; or why there is none under REFUSED
 REFUSED = "refused"

@@ -78,6 +78,7 @@ class StepOnFabric:
     whole: TraceLayout | None = None  # the trace of all ranks on the fabric; None: it has too many events to be timed
     speed: F64 | None = None  # [N] the share of the device's speed at which each rank computes; None: all ranks have full speed
     most_tasks: int = MOST_TASKS  # limit of the tasks of stretches; 0: no stretch is modelled with all ranks
+    error_range: bool = True  # whether `composed` estimates the range in which the whole graph would end
 
     @staticmethod
     def of(
@@ -127,15 +128,15 @@ class StepOnFabric:
         replayed = composed.replayed(timeline, services, self.device.assumptions)
         found = report(self.asked.trace, replayed, timeline)
         link_busy = busy_s(isolated, self.asked.counts, len(self.topology.links)) / (found.step_time_s or 1.0)
-        low, high = self._between(composed, timeline, first)
-        between_s = found.step_time_s * low, found.step_time_s * high
+        shares = self._between(composed, timeline, first) if self.error_range else None
+        between_s = None if shares is None else (found.step_time_s * shares[0], found.step_time_s * shares[1])
         dtype = self.asked.representatives.dtype
         return TimedTrace(
             self.asked.trace, self.topology, self.device, dtype, self.choice, replayed, timeline, found, link_busy, None,
             wall_fabric_s=time.perf_counter() - began,
             requests_by_place=self.asked,
             between_s=between_s,
-            engine_assumed=(*FLUID_ASSUMED, COMPOSED_ASSUMED, self._between_text(*between_s)),
+            engine_assumed=(*FLUID_ASSUMED, COMPOSED_ASSUMED, *([self._between_text(*between_s)] if between_s else [])),
         )  # fmt: skip
 
     def coarse_report(self) -> StepReport:

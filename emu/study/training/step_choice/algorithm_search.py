@@ -49,6 +49,7 @@ class TimingEffort(NamedTuple):
     most_events: int = 2**21  # events of all ranks, up to which the whole graph is timed; a step with more is composed
     most_steps: int = 160  # steps that are composed to choose algorithms for one
     within: float = 1.03  # times the best composed time: choices up to it are timed, too, as a whole graph may order them anew
+    error_range: bool = True  # whether the range is estimated in which the whole graph of a composed step would end
 
 
 ALWAYS_COMPOSED = TimingEffort(most_events=0)
