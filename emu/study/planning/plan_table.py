@@ -107,9 +107,9 @@ def _undecided(search: Search) -> tuple[int, int, float]:
         bound of all of them, in seconds.
     """
     entries = [entry for entry in (*search.ladder.dropped, *search.ladder.frontier.entries) if entry.bound_s <= search.limit_s]
-    places = [(entry.rung, len(placements(entry.candidate.plan))) for entry in entries]
-    of_plans = len(search.prepared.topologies) * sum(n for known, n in places if known > ALL_PARTS)
-    placed = sum(n if known == ALL_PARTS else 1 for known, n in places if known <= ALL_PARTS)
+    counts = [(entry.rung, len(placements(entry.candidate.plan))) for entry in entries]
+    of_plans = len(search.prepared.topologies) * sum(n for rung, n in counts if rung > ALL_PARTS)
+    placed = sum(n if rung == ALL_PARTS else 1 for rung, n in counts if rung <= ALL_PARTS)
     return of_plans, placed, min((entry.bound_s for entry in entries), default=inf)
 
 
@@ -117,7 +117,7 @@ def _end_of(search: Search) -> SearchEnd:
     """Return the reason why a search ended, and the numbers of candidates by how they were decided."""
     ladder, timed = search.ladder, len(search.needed())
     bounds = (ladder.refused, ladder.anywhere, ladder.too_large)
-    refused, bounded, too_large = (sum(places for least_s, places in of if least_s <= search.limit_s) for of in bounds)
+    refused, bounded, too_large = (sum(n for bound_s, n in of if bound_s <= search.limit_s) for of in bounds)
     of_plans, placed, least_s = _undecided(search)
     bound, requests = _candidates(search.prepared) - refused - bounded - of_plans, bounded - too_large - timed - placed
     by = (refused + too_large, bound, requests, timed, of_plans + placed)

@@ -39,7 +39,7 @@ class CandidateBounds:
     paths: SoftwarePaths
     topologies: Sequence[Topology]  # as the software has them
     axes: frozenset[str] = frozenset()  # axes for which a word names the algorithm
-    names_algorithm: bool = False  # a word does, by which ranks may send to switches, even where none is said to add
+    names_algorithm: bool = False  # whether a word names an algorithm, which may send to switches, even where none adds
     quick: QuickBounds = field(init=False)
     _rates: list[Rates] = field(init=False)
     _known: list[dict[Hashable, LeastTime]] = field(init=False)  # times of requests by name, of each topology
@@ -134,9 +134,9 @@ class CandidateBounds:
 
     def _time(self, missing: Sequence[Missing], times: TimeRequests) -> None:
         """Time the missing requests of the lowest order, for each topology, and store their times."""
-        first = min((turn for of in missing for turn, _ in of.values()), default=0)
+        first = min((priority for of in missing for priority, _ in of.values()), default=0)
         for number, of in enumerate(missing):
-            wanted = {name: request for name, (turn, request) in of.items() if turn == first}
+            wanted = {name: request for name, (priority, request) in of.items() if priority == first}
             self._known[number].update(times(number, wanted))
 
     @kept_by(lambda _, plan: plan)

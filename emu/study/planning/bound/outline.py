@@ -61,8 +61,8 @@ class Outline:
         cut, share = paths.cut(plan), paths.stack.boundary_share(plan.tp, sp=plan.sp)
         size = plan.pass_batch * plan.rank_seq * paths.model.hidden // share * item_bytes(paths.dtype)
         pass_paths = tuple(paths.of_layer(plan, name) for name in paths.names)
-        held = [paths.held(plan, dict(zip(paths.names, parts, strict=True))) for parts in cut.held.tolist()]
-        ends = tuple(paths.of_ends(plan, of_place) for of_place in held)
+        parameters = [paths.held(plan, dict(zip(paths.names, counts, strict=True))) for counts in cut.held.tolist()]
+        ends = tuple(paths.of_ends(plan, of_kind) for of_kind in parameters)
         return Outline(plan, cut, pass_paths, ends, size, paths.waits(plan), paths.reductions(plan, last=True))
 
     def seconds(self, least: LeastTimes) -> float:
@@ -104,20 +104,20 @@ class Outline:
             of_place: A function of these times, a place and its kind (a row of `StageCut.held`), which computes the value.
         """
         known = dict[Hashable, T]()
-        keys = [(least.place_key(place), held) for place, held in enumerate(self.cut.holds)]
+        keys = [(least.place_key(place), kind) for place, kind in enumerate(self.cut.holds)]
         for place, key in enumerate(keys):
             if key not in known:
                 known[key] = of_place(least, place, key[1])
         return [known[key] for key in keys]
 
-    def _parts_s(self, least: LeastTimes, place: int, held: int) -> list[Sequence[float]]:
+    def _parts_s(self, least: LeastTimes, place: int, kind: int) -> list[Sequence[float]]:
         """Return [K, 3] the seconds of the passes of each kind of part of the model, at one place of the pipeline."""
-        has = self.cut.held[held] > 0
+        has = self.cut.held[kind] > 0
         return [times_s(paths, least, place) if own else _NOTHING for paths, own in zip(self.pass_paths, has, strict=True)]
 
     def ends_s(self, least: LeastTimes) -> list[list[float]]:
         """Return [P, 3] the seconds that each place needs before its passes, after them, and after them without overlap."""
-        return self._of_places(least, lambda least, place, held: times_s(self.ends[held], least, place))
+        return self._of_places(least, lambda least, place, kind: times_s(self.ends[kind], least, place))
 
     def _sent_s(self, onward_s: F64, back_s: F64) -> F64:
         """Return [P] the seconds that a rank waits for its messages to leave, without the last message.

@@ -1,10 +1,9 @@
 """The fast lower bounds of plans, which are valid in any placement.
 
 A quick bound counts the most frequent kind of layer. It is not above the bound of `emu.study.planning.bound.outline`, which
-counts all parts. `by_sequence_s` takes one pass
-for all microbatches, `by_own_passes_s` the passes of the plan's own. Where tiles fill all cores, a sequence
-takes no longer in a pass of more sequences than in a pass of fewer: more share the fixed time of a pass (weights read, messages
-begun).
+counts all parts. `by_sequence_s` takes one pass for all microbatches, `by_own_passes_s` the passes of the plan. Where tiles
+fill all cores, a sequence takes no longer in a pass of more sequences than in a pass of fewer, as more sequences share the
+fixed time of a pass (weights read, messages begun).
 """
 
 from collections.abc import Sequence

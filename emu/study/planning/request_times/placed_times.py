@@ -13,7 +13,7 @@ from emu.trace.matching.role_requests import MESSAGE
 _OF_LAYERS = ("tp", "cp", "ep", "etp", "etp+ep")
 _LAYERS, _PLACES, _ENDS = range(3)  # the order in which requests are timed: layers at place 0, layers at other places, the rest
 
-# Requests whose times are asked for and not known, by name, each after its turn: those with the least turn are timed first.
+# Requests whose times are needed and not known, by name, each after its priority: those with the least number are timed first.
 Missing = dict[Hashable, tuple[int, BoundedRequest]]
 
 
@@ -58,9 +58,9 @@ class PlacedLeastTimes(PortLeastTimes):
 
     def collective(self, place: int, ask: Ask) -> LeastTime:
         """Return the least time of a request at a place, as in `LeastTimes`."""
-        turn = _PLACES if ask.axis in _OF_LAYERS and place else _LAYERS if ask.axis in _OF_LAYERS else _ENDS
+        priority = _PLACES if ask.axis in _OF_LAYERS and place else _LAYERS if ask.axis in _OF_LAYERS else _ENDS
         groups = self.where.neighbours(place, ask.axis) if ask.operation == MESSAGE else self.where.at(place, ask.axis)
-        found = self._time(BoundedRequest(ask, groups, ask.axis if ask.axis in self.axes else ""), turn)
+        found = self._time(BoundedRequest(ask, groups, ask.axis if ask.axis in self.axes else ""), priority)
         return super().collective(place, ask)._replace(is_final=False) if found is None else found
 
     def messages(self, to: int, size: int) -> Sequence[LeastTime]:
@@ -77,10 +77,10 @@ class PlacedLeastTimes(PortLeastTimes):
         otherwise = super().messages(to, size)
         return [least if each is None else each for each, least in zip(found, otherwise, strict=True)]
 
-    def _time(self, request: BoundedRequest, turn: int) -> LeastTime | None:
+    def _time(self, request: BoundedRequest, priority: int) -> LeastTime | None:
         """Return the known time of a request; if there is none, add it to `missing` and return None."""
         name = request.name
         found = self.times.get(name)
         if found is None:
-            self.missing.setdefault(name, (turn, request))
+            self.missing.setdefault(name, (priority, request))
         return found

@@ -17,11 +17,11 @@ from emu.study.planning.plan_request import Candidate
 # OWN_PASSES: by the plan's own passes; REDUCED: by its reductions of gradients, too; ALL_PARTS: by all parts of the model, on
 # one topology; PLACED: in one placement; READY: final, so that the step is timed next.
 READY, PLACED, ALL_PARTS, REDUCED, OWN_PASSES, SEQUENCE = range(6)
-_TOGETHER = 64  # limit of entries that are looked at together
+_TOGETHER = 64  # the most entries of a batch
+_AS_LEAST = 1.005  # a batch has entries with bounds up to this times the least bound
 # Shares by which the bound of a split counts for more where promising plans are looked for.
 _AGAIN = 0.01  # each time that a promising plan was looked for in it
 _LONG = 0.01  # each time that the turns of its pipeline are twice as many
-_AS_LEAST = 1.005  # entries up to this times the least bound are looked at together
 
 
 class Entry(NamedTuple):

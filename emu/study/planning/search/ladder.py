@@ -39,7 +39,7 @@ class BoundLadder:
     A bound climbs from that of a plan in any placement to that of a candidate whose requests are all timed.
     """
 
-    search: PreparedSearch
+    prepared: PreparedSearch
     jobs: SearchJobs
     most: Work  # limits of the work
     frontier: Frontier = field(default_factory=Frontier)
@@ -53,13 +53,13 @@ class BoundLadder:
 
     def add_plans(self, progress: Progress) -> None:
         """Add all plans that may fit the memory to the frontier, with the bounds that take least time to compute."""
-        plans, quick, copies = self.search.plans, self.search.bounds.quick, len(self.search.topologies)
+        plans, quick, n_topologies = self.prepared.plans, self.prepared.bounds.quick, len(self.prepared.topologies)
         with progress(f"bounding {len(plans):,} plan{'s' * (len(plans) > 1)}", len(plans), None) as advance:
             for plan in plans:
-                if self.search.may_fit(plan):
+                if self.prepared.may_fit(plan):
                     self.frontier.add(quick.by_sequence_s(plan), SEQUENCE, Candidate(-1, plan, ()))
                 else:
-                    self.refused.append((0.0, copies * len(placements(plan))))
+                    self.refused.append((0.0, n_topologies * len(placements(plan))))
                 advance()
 
     def climb(self, entries: Sequence[Entry]) -> None:
@@ -77,7 +77,7 @@ class BoundLadder:
     @kept_by(lambda _, *asked: asked)
     def fits(self, plan: Plan, places: range) -> bool:
         """Return whether ranks at all the given places of a plan's pipelines fit the memory; True if its size is unknown."""
-        model, stack, has = self.search.model, self.search.request.stack, self.search.memory_bytes
+        model, stack, has = self.prepared.model, self.prepared.request.stack, self.prepared.memory_bytes
         return not has or holds(model, plan, stack, has, places)
 
     def _drops(self, entry: Entry) -> bool:
@@ -85,19 +85,19 @@ class BoundLadder:
 
         That is so only for a plan that is not generated yet, and where the next bounds need to generate it.
         """
-        if not self.search.bounds.reduces or entry.rung not in (SEQUENCE, OWN_PASSES, REDUCED):
+        if not self.prepared.bounds.reduces or entry.rung not in (SEQUENCE, OWN_PASSES, REDUCED):
             return False
         return self.generated >= self.most.plans or self.requests >= self.most.requests
 
     def _bound_plan(self, entry: Entry) -> None:
         """Compute the next bound of a plan that has no placement yet."""
-        plan, bounds = entry.candidate.plan, self.search.bounds
+        plan, bounds = entry.candidate.plan, self.prepared.bounds
         if entry.rung == SEQUENCE:
             self.frontier.add(max(entry.bound_s, bounds.quick.by_own_passes_s(plan)), OWN_PASSES, entry.candidate)
         elif entry.rung == OWN_PASSES and bounds.reduces:
             self.frontier.add(max(entry.bound_s, bounds.reduced_s(plan)), REDUCED, entry.candidate)
         elif entry.rung == ALL_PARTS:
-            self._place(entry)
+            self._bound_placements(entry)
         else:
             self._generate(entry)
 
@@ -106,25 +106,25 @@ class BoundLadder:
         plan, found = entry.candidate.plan, list[float]()
         self.generated += 1
         with suppress(InputError):  # it cannot be generated
-            found = [max(entry.bound_s, each) for each in self.search.bounds.anywhere_s(plan)]
+            found = [max(entry.bound_s, each) for each in self.prepared.bounds.anywhere_s(plan)]
         for number, bound_s in enumerate(found):
             self.frontier.add(bound_s, ALL_PARTS, Candidate(number, plan, ()))
-        places = len(placements(plan))
-        self.anywhere += [(bound_s, places) for bound_s in found]
-        self.refused += [(entry.bound_s, places)] * (len(self.search.topologies) - len(found))
+        n_placements = len(placements(plan))
+        self.anywhere += [(bound_s, n_placements) for bound_s in found]
+        self.refused += [(entry.bound_s, n_placements)] * (len(self.prepared.topologies) - len(found))
 
-    def _place(self, entry: Entry) -> None:
+    def _bound_placements(self, entry: Entry) -> None:
         """Compute a bound for each placement of a plan on one topology, if the first places of its pipeline fit the memory."""
         candidate, every = entry.candidate, placements(entry.candidate.plan)
         if not self.fits(candidate.plan, range(min(PLACES_TESTED_FIRST, candidate.plan.pp))):
             self.too_large.append((entry.bound_s, len(every)))
             return
         for each in (candidate._replace(axes=axes) for axes in every):
-            self.frontier.add(max(entry.bound_s, self.search.bounds.by_ports_s(each)), PLACED, each)
+            self.frontier.add(max(entry.bound_s, self.prepared.bounds.by_ports_s(each)), PLACED, each)
 
     def _time_requests(self, entries: Sequence[Entry]) -> None:
         """Tighten the bounds of candidates by timing more of their own requests."""
-        found = self.search.bounds.tighter([entry.candidate for entry in entries], self._least_times)
+        found = self.prepared.bounds.tighter([entry.candidate for entry in entries], self._least_times)
         for entry, (least_s, is_final) in zip(entries, found, strict=True):
             self.frontier.add(max(entry.bound_s, least_s), READY if is_final else PLACED, entry.candidate)
 

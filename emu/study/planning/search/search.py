@@ -118,9 +118,9 @@ class Search:
         """Time candidates in one degree of detail, such as FULL, and return those with a time, fastest first."""
         timed, rows = list[Candidate](), self.plans.rows
         label = f"timing {len(candidates)} of them {'in full' if effort == FULL else 'by more algorithms'}"
-        asked = (self.jobs.submit(StepJob(each, effort)) for each in candidates)
+        pending = (self.jobs.submit(StepJob(each, effort)) for each in candidates)
         with self.progress(label, len(candidates), None) as advance:
-            for candidate, found in zip(candidates, results_of(asked, 2 * self.jobs.side_by_side), strict=True):
+            for candidate, found in zip(candidates, results_of(pending, 2 * self.jobs.side_by_side), strict=True):
                 if REFUSED not in found:
                     rows[candidate] = PlanRow.stored(found)
                     timed.append(candidate)
@@ -129,8 +129,8 @@ class Search:
 
     def needed(self) -> list[Candidate]:
         """Return the timed candidates whose bound is not above the limit, so that they had to be timed."""
-        asked = {candidate for candidate, _ in self.under_way}
-        return [each for each, least_s in self.step_bounds_s.items() if least_s <= self.limit_s and each not in asked]
+        under_way = {candidate for candidate, _ in self.under_way}
+        return [each for each, bound_s in self.step_bounds_s.items() if bound_s <= self.limit_s and each not in under_way]
 
     def adopt_known(self) -> list[Candidate]:
         """Take over the rows and the bound of earlier, interrupted runs, and return the best candidates, fastest first.
@@ -173,9 +173,9 @@ class Search:
 
     def _note_bound(self) -> None:
         """Compute the lower bound of all remaining plans, and note if none can be as fast as the first plan."""
-        asked = (self.step_bounds_s[candidate] for candidate, _ in self.under_way)
+        under_way_s = (self.step_bounds_s[candidate] for candidate, _ in self.under_way)
         first = self.ladder.frontier.least()
-        least_s = min((*asked, first.bound_s if first else inf))
+        least_s = min((*under_way_s, first.bound_s if first else inf))
         self.least_s = min(least_s, self.ladder.dropped_least_s)
         if self.work_when_first_proved is None and least_s > self._first_limit_s:
             self.work_when_first_proved = self._work()

@@ -29,16 +29,14 @@ def _turns_on_adding(topology: Topology, stack: Stack) -> bool:
 @cached_by_topology(4)
 def _under(topology: Topology, stack: Stack) -> Topology:
     """Return the topology with all changes of the software, and a sentence for each."""
-    topology, asked = (
-        replace(topology, adds=topology.adds or _turns_on_adding(topology, stack)),
-        _turns_on_adding(topology, stack),
-    )
+    turns_on = _turns_on_adding(topology, stack)
+    topology = replace(topology, adds=topology.adds or turns_on)
     told = (
         f"the software takes {format_time(stack.alpha_s)} for each message, besides the latencies of its links"
         * bool(stack.alpha_s),
         f"a message to or from a switch that adds takes {format_time(stack.adding_s)} more"
         * bool(stack.adding_s and topology.adds),
-        "switches inside hosts add what they pass on, as the software asks them to" * asked,
+        "switches inside hosts add what they pass on, as the software asks them to" * turns_on,
         f"data reach {_shares_text(stack, topology)} of the links' bandwidth" * bool(stack.bandwidth),
     )
     return replace(
