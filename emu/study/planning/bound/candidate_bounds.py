@@ -15,9 +15,8 @@ from emu.study.planning.bound.outline import ROUNDED, Outline
 from emu.study.planning.bound.pipeline_chart import chart_s
 from emu.study.planning.bound.quick_bounds import QuickBounds
 from emu.study.planning.plan_request import Candidate
-from emu.study.planning.request_times.least_times import LeastTimes
+from emu.study.planning.request_times.least_times import LeastTimes, Missing, PlacedLeastTimes, PortLeastTimes
 from emu.study.planning.request_times.placed_groups import PlacedGroups
-from emu.study.planning.request_times.placed_times import Missing, PlacedLeastTimes, PortLeastTimes
 from emu.study.planning.request_times.ports import ports_of
 from emu.study.planning.request_times.rates import LeastTime, Rates
 from emu.study.planning.request_times.request_floor import BoundedRequest
