@@ -144,9 +144,9 @@ def test_packets_slow_two_rings_as_the_fluid_fabric_does_within_their_headers():
     assert [job.slow_down for job in row.jobs] == pytest.approx([1.75, 1.75], rel=0.06)
 
 
-def four(placement: str, where: str, time: str) -> RunSideBySide:
-    """Four jobs of llama-tiny on tp and dp."""
-    jobs = [Job(name, training("tp=4,sp,dp=2,microbatch=1", 4, seq=512)) for name in "abcd"]
+def four(placement: str, where: str, time: str, plan: str = "tp=4,sp,dp=2,microbatch=1") -> RunSideBySide:
+    """Four jobs of llama-tiny by one plan."""
+    jobs = [Job(name, training(plan, 4, seq=512)) for name in "abcd"]
     return run(jobs, where, steps=3, setting=JobsSetting(placement), time=time)
 
 
@@ -155,6 +155,14 @@ def four(placement: str, where: str, time: str) -> RunSideBySide:
 def test_composed_steps_slow_one_another_as_whole_ones_do(placement, where):
     whole, composed = (four(placement, where, time).row for time in ("whole", "composed"))
     assert composed.engine == "composed" != whole.engine
+    for one, other in zip(whole.jobs, composed.jobs, strict=True):
+        assert other.step_s == pytest.approx(one.step_s, rel=0.03)
+
+
+def test_composed_pipelines_whose_last_stages_meet_slow_one_another_as_whole_ones_do():
+    where, plan = "servers:nodes=8,gpus=4,taper=4", "tp=2,sp,dp=2,pp=2,microbatch=1"
+    whole, composed = (four("random", where, time, plan).row for time in ("whole", "composed"))
+    assert max(job.slow_down for job in whole.jobs) > 1.01
     for one, other in zip(whole.jobs, composed.jobs, strict=True):
         assert other.step_s == pytest.approx(one.step_s, rel=0.03)
 
