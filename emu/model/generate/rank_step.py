@@ -98,7 +98,7 @@ def reduced_by(rank: RankParts, stage: int) -> list[Ask]:
     events, axes = tape.events(), list(tape.axes)
     asked = np.flatnonzero(events.kind == Kind.COLLECTIVE).tolist()
     found = [Ask(axes[events.group[i]], events.name[i], int(events.count[i]), events.dtype[i]) for i in asked]
-    return [ask for ask in found if ask.axis in ("dp", DATA, "edp") and ask.operation == "all_reduce"]
+    return [ask for ask in found if ask.axis in ("dp", DATA, "edp")]
 
 
 def _passes(tape: Tape, rank: RankParts, stage: int, parts: tuple[tuple[Part, ...], ...]) -> StagePasses:

@@ -1,12 +1,13 @@
 """The events of a rank that computes on its host: operators on their threads, and their requests through gloo.
 
-A request runs on a thread of gloo. The thread that made it waits for it if it did nothing until the request had ended;
-the profile has no other sign of a wait.
+A request runs on a thread of gloo. A thread of the host waits for it if it did nothing until the request had ended; the profile
+has no other sign of a wait.
 """
 
+from bisect import bisect_right, insort
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from math import prod
+from math import inf, prod
 
 import numpy as np
 
@@ -104,7 +105,7 @@ def host_events(
     """
     found, ran = ProfiledEvents(), _Ran(profile, groups)
     clock: dict[int, float] = {}  # by thread, when it did its last work
-    running: list[tuple[float, int]] = []  # requests that were made: when they ended, and their rows
+    made: list[tuple[float, int]] = []  # requests, the first to end first: when they ended, and their rows
     for at, step in enumerate(steps.tolist()):
         request = _asks(profile, spans, at, ran)
         thread, start = int(spans.place[at]), float(spans.start[at])
@@ -112,17 +113,17 @@ def host_events(
         clock[thread] = start if request else float(spans.end[at])  # what the host does to make a request is no computation
         if not step:
             continue
-        ended = [each for each in running if since < each[0] <= start]
+        # Each thread waits for what has ended since it worked last, whatever other threads have done meanwhile.
+        ended = made[bisect_right(made, (since, inf)) : bisect_right(made, (start, inf))]
         waits, blocked = [row for _, row in ended], max((moment for moment, _ in ended), default=since)
         if host_time and start > blocked:
             waits = [found.mark(step, thread, HOST, (start - blocked) * US, waits)]
-        running = [each for each in running if each[0] > start]
         if request is None:
             seen = Seen(start, float(spans.end[at]), int(spans.event[at]))
             found.compute(Head.of_work(step, thread, profile.names[spans.name[at]]), seen, waits)
         else:
             asked, seen = request
-            running.append((seen.end_us, found.request(step, thread, asked, seen, waits)))
+            insort(made, (seen.end_us, found.request(step, thread, asked, seen, waits)))
     return found
 
 

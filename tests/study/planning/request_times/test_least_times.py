@@ -1,5 +1,7 @@
 """The bound of a request in a search: one group of each that symmetries make equal tells what all of them take."""
 
+from dataclasses import replace
+
 import pytest
 
 from emu.model.generate.item import Ask
@@ -54,3 +56,12 @@ def test_of_algorithms_that_may_serve_a_request_the_least_counts_and_no_less_tha
         assert found_s == min(each.values())
     else:
         assert found_s == pytest.approx(floor_s)
+
+
+def test_numbers_of_communicators_count_where_a_hash_gives_their_messages_other_paths():
+    """Ranks below one leaf switch have one path, whatever the number of their communicator; ranks of two leaves have more."""
+    topology, plan = build_topology("fat-tree:radix=8"), parse_plan("tp=4,dp=8", global_batch=8, seq=512)
+    where = PlacedGroups.of(topology, plan, ("tp", "dp"), Rates.of(topology), ports_of(topology, plan.world))
+    unknown = replace(where, ports=None)
+    assert (where.at(0, "tp").numbers, where.at(0, "dp").numbers) == (1, where.numbers)
+    assert unknown.at(0, "tp").numbers == where.numbers > 1
