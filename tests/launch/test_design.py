@@ -215,6 +215,12 @@ def test_a_topology_without_room_for_a_group_is_left_out_and_told(tmp_path):
     assert "NPUs of a group must be 1..2, got 4" in answer.text()
 
 
+def test_a_model_that_fits_no_device_is_refused_with_the_memory_that_is_missing(tmp_path):
+    few = {"plan": "recompute=full,microbatch=1", "global_batch": 1, "seq": 64, "device": "h100"}
+    with pytest.raises(InputError, match=r"no plan of 1 NPUs fits llama3-8b into the .* more than there is \(optimizer state"):
+        library.design(model="llama3-8b", npus=1, topology="fat-tree:radix={4,8}", cache=tmp_path, **few)
+
+
 def test_the_page_has_the_reasons_in_sentences(found):
     blocks = [block for section in found[0].page().sections for block in section.blocks]
     assert any("1: the most tokens/s a dollar" in str(block) and "beside 1" in str(block) for block in blocks)

@@ -108,8 +108,8 @@ class _Fabric(ServedFabric):
     def least(self, asked: DistinctRequest, laid: Sequence[PlacedSchedule]) -> LeastTime:
         """Return the least time of a request for a rank, by the placed schedules that `laid` returns."""
         least = [least_fs(each, self.launch_fs) for each in laid]
-        if asked.name == MESSAGE:
-            left, delivered = np.min([each.min(axis=0) for each in least], axis=0) / TICKS_PER_S
+        if asked.name == MESSAGE:  # no algorithm serves it, so that it has one part
+            left, delivered = least[0].min(axis=0) / TICKS_PER_S
             return LeastTime(left, delivered)
         ranks = asked.ranks.shape[1]
         return LeastTime(0.0, min(float(each[:, :ranks].min()) for each in least) / TICKS_PER_S)
