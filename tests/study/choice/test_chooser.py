@@ -200,3 +200,12 @@ def test_a_choice_travels_between_processes_with_its_table(ran) -> None:
     table = choice_of(with_choice(trace, choice))
     again = pickle.loads(pickle.dumps(table))
     assert all(again.algorithm_for(each.request) == each.by for each in services(trace, choice, TORUS))
+
+
+@pytest.mark.parametrize("operation", ["all_reduce", "all_gather"])
+def test_a_group_for_which_no_schedule_is_made_has_the_default(operation: str) -> None:
+    choice, alone = (
+        choice_on(build_topology(TORUS), (f"{operation}=synthesized",), "float32"),
+        Request(operation, (0,), 0, 2**10),
+    )
+    assert choice.algorithm_for(alone) == Choice().algorithm_for(alone)
