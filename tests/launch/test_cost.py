@@ -99,7 +99,7 @@ def test_networks_without_a_price_are_named_and_the_others_have_their_rows(emu) 
     alone, done = emu("cost", "--topology", "nvl:72"), emu(*asked)
     assert (done.code, done.out) == (1, alone.out)
     [line] = done.err.splitlines()
-    assert line.startswith("emu: cost: 2 of 3 networks are not priced: emu: no price for ")
+    assert line.startswith("emu: cost: 2 of 3 networks are not priced: price book emu: no price for ")
     assert "'WSS'" in line
     assert "of sipac:r=4,L=2; " in line
     assert "'rail switch'" in line

@@ -153,7 +153,7 @@ class UnpricedError(InputError):
     @staticmethod
     def of(book: str, line: str, mend: str) -> "UnpricedError":
         """Return the error; other processes can send it."""
-        found = UnpricedError(f"{book}: {line}; {mend}")
+        found = UnpricedError(f"price book {book}: {line}; {mend}")
         found.field, found.value, found.mend = "--prices", book, mend
         return found
 
