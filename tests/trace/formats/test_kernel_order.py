@@ -76,13 +76,13 @@ def test_the_host_works_from_its_first_launch_until_each_launch_returns_or_its_k
 
 
 def test_a_host_that_waits_does_not_work(tmp_path):
-    """It works until the wait begins, and again from its end."""
+    """The host works until the wait begins, and again from the end of the wait."""
     waits = [*kernel("a", 10, 12, 100, 1), call("cudaDeviceSynchronize", 20, 50, dur=92)]
     assert host_us(read(tmp_path, waits, kernel("b", 120, 125, 5, 2), host_time=True)) == [1, 9, 9]
 
 
 def test_what_another_thread_launches_while_one_waits_is_not_counted_again(tmp_path):
-    """Its launch returns after the end of the wait: the host's work goes on from there."""
+    """The launch returns after the end of the wait: the host's work goes on from there."""
     waits = [*kernel("a", 10, 12, 100, 1), call("cudaDeviceSynchronize", 20, 50, dur=92)]
     late = by(OTHER, [call("cudaLaunchKernel", 100, 2, dur=15), kernel("m", 100, 118, 2, 2, SIDE)[1]])
     assert host_us(read(tmp_path, waits, late, kernel("b", 120, 125, 5, 3), host_time=True)) == [1, 104, 6]
@@ -134,7 +134,7 @@ def test_a_collective_waits_for_what_its_own_thread_launched(tmp_path, thread, w
 
 @pytest.mark.parametrize(("stream", "waited"), [(COMPUTE, {"mine"}), (SIDE, {"theirs"}), (55, None)])
 def test_a_wait_for_a_named_stream_is_for_that_one_whoever_waits(tmp_path, stream, waited):
-    """Of a stream without a kernel there is nothing to wait for."""
+    """A stream without a kernel has nothing to wait for."""
     waits = waits_of(read(tmp_path, TWO_THREADS, sync("Stream Synchronize", 30, 50, stream=stream, device=0)))
     assert waits.get("synchronize") == waited
     assert "mine" in waits["all_reduce"]  # such a note names no wait of a stream, so that these are presumed
@@ -142,7 +142,7 @@ def test_a_wait_for_a_named_stream_is_for_that_one_whoever_waits(tmp_path, strea
 
 @pytest.mark.parametrize(("recorded", "waited"), [(50, {"begun"}), (60, {"mine"}), (70, None)])
 def test_a_host_that_waits_for_a_named_event_waits_for_what_was_recorded(tmp_path, recorded, waited):
-    """It ends after both kernels; an event that was recorded before the profile has nothing to wait for."""
+    """The wait ends after both kernels; an event that was recorded before the profile has nothing to wait for."""
     records = [call("cudaEventRecord", 2, 50), call("cudaEventRecord", 4, 60)]
     told = {"wait_on_stream": COMPUTE, "wait_on_cuda_event_record_corr_id": recorded, "device": 0}
     asked = sync("Event Synchronize", 11, 51, dur=30, **told)
@@ -166,7 +166,7 @@ def test_a_wait_of_a_stream_is_for_the_next_kernel_of_the_thread_that_called_for
 
 
 def test_where_no_wait_of_a_stream_has_a_name_kernels_wait_for_what_ended_while_their_stream_stood_still(tmp_path):
-    """As in profiles without calls of that kind: what ended while the stream was at work is not waited for."""
+    """Profiles may have no calls of that kind; what ended while the stream was at work is not waited for."""
     parts = [*kernel("first", 1, 10, 5, 1), *kernel("side", 2, 20, 30, 2, SIDE), *kernel("while", 3, 21, 9, 3)]
     waits = waits_of(read(tmp_path, parts, kernel("then", 4, 51, 5, 4, SIDE), kernel("last", 5, 60, 5, 5)))
     assert {name: waits[name] for name in ("side", "while", "then", "last")} == {
