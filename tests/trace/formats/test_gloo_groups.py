@@ -73,3 +73,13 @@ def test_threads_that_may_be_of_several_groups_are_refused(tmp_path):
     """Rows begin at one time, so that their requests may be those of all ranks."""
     with pytest.raises(InputError, match=r"of which of 3 groups the requests of 'rank0.json' are, and threads do not tell"):
         read_foreign(four_ranks(tmp_path, late=0.0))
+
+
+def test_threads_whose_numbers_began_anew_are_those_made_last(tmp_path):
+    """Two threads with consecutive numbers are of one group; a number below that of the process is of the group after it."""
+    told = [{"pg_name": str(n), "pg_desc": label, "ranks": [0]} for n, label in enumerate(("default_pg", "mesh_tp"))]
+    asked = [request("all_reduce", 10 * (turn + 1), 4, thread) for turn, thread in enumerate((901, 100, 900))]
+    events = [{**each, "pid": 500} for each in (step(1, 0, 400), *(each for several in asked for each in several))]
+    head = {"rank": 0, "world_size": 1, "pg_config": told}
+    trace = read_foreign(write(tmp_path, "rank0.json", {"distributedInfo": head, "traceEvents": events}))
+    assert axes_of(trace, 0) == ["world", "tp", "world"]
