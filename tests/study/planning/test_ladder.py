@@ -66,7 +66,7 @@ def test_a_bound_never_gets_lower_on_its_way_up(better: float, reduces: bool) ->
     own = ladder(
         reduces=reduces,
         own=lambda _: better,
-        reduced_s=lambda _: 2 * better,
+        reduced_s=lambda _: better,
         anywhere_s=lambda _: [better, 4 * better],
         by_ports_s=lambda _: better,
         tighter=lambda of, _: [(better, False)] * len(of),
@@ -76,11 +76,12 @@ def test_a_bound_never_gets_lower_on_its_way_up(better: float, reduces: bool) ->
     own.frontier.heaps.clear()
     found = climbed(own, (1.0, OWN_PASSES, plan))
     if reduces:
-        assert found == [(max(1.0, 2 * better), REDUCED, plan)]
+        assert found == [(max(1.0, better), REDUCED, plan)]
         own.frontier.heaps.clear()
         found = climbed(own, (1.0, REDUCED, plan))
     assert found == [(max(1.0, better), ALL_PARTS, Candidate(0, TWO, ())), (max(1.0, 4 * better), ALL_PARTS, there)]
-    assert (own.generated, own.anywhere) == (1, [(max(1.0, better), 2), (max(1.0, 4 * better), 2)])
+    bounds = [(max(1.0, better), 2), (max(1.0, 4 * better), 2)]
+    assert (own.generated, own.anywhere, own.refused) == (1, bounds, [])
     own.frontier.heaps.clear()
     every = [there._replace(axes=axes) for axes in (("dp", "tp"), ("tp", "dp"))]
     assert climbed(own, (1.0, ALL_PARTS, there)) == [(max(1.0, better), PLACED, each) for each in every]
@@ -107,10 +108,10 @@ def test_the_first_two_places_of_a_pipeline_must_fit_before_placements_are_bound
     looked_at = list[Any]()
     monkeypatch.setattr(room, "holds", lambda _model, _stack, *asked_: looked_at.append(asked_[1:]) or fits)
     own = ladder(memory=7, tighter=lambda *_: [])
-    found = [climbed(own, (1.5, ALL_PARTS, Candidate(0, plan, ()))) for plan in (DEEP, ONE)]
+    found = [climbed(own, (1.5, ALL_PARTS, Candidate(0, plan, ()))) for plan in (DEEP, TWO)]
     assert looked_at == [(7, range(2)), (7, range(1))]
-    assert own.too_large == ([] if fits else [(1.5, 1), (1.5, 1)])
-    assert [len(each) for each in found] == ([1, 2] if fits else [0, 0])
+    assert own.too_large == ([] if fits else [(1.5, 1), (1.5, 2)])
+    assert [len(each) for each in found] == ([1, 3] if fits else [0, 0])
     assert ladder(memory=0).fits(DEEP, range(2))
 
 
