@@ -18,7 +18,7 @@ CHANGE = AlgorithmChange(axis="dp", operation="all_reduce", least_bytes=1, most_
 
 @dataclass
 class Report:
-    """What is reported of a step."""
+    """A report of a step."""
 
     step_time_s: float
 

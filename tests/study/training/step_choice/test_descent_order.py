@@ -1,4 +1,4 @@
-"""What a descent times and in which order, on steps whose times are a formula."""
+"""The steps that a descent times, and their order: on steps whose times are a formula."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -155,6 +155,6 @@ def test_beyond_the_limit_no_step_is_timed_but_for_plainer_options() -> None:
 
 
 def test_two_dozen_joint_moves_of_two_and_sixteen_of_three_are_tried() -> None:
-    """As docs/model.md says."""
+    """The cheapest few of each number are tried, whatever the machine."""
     moves = [Move(float(cost), Coordinate(axis, "all_reduce", 1), RING) for cost, axis in enumerate("abcdefghijkl")]
     assert [len(several) for several in _joint_moves(moves)] == [2] * 24 + [3] * 16

@@ -1,4 +1,4 @@
-"""What the free requests of a step weigh, and the best that each may be: by requests that are made by hand."""
+"""The weights of the free requests of a step, and the best that each may be: by requests that are made by hand."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -1,4 +1,4 @@
-"""Which option serves a request of a step, and the least time that any of them gives it."""
+"""The option that serves a request of a step, and the least time that any of them gives it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ def asked(elements: int, dtype: str = "float32", axis: str = "dp") -> Request:
 
 
 def test_requests_of_an_axis_are_one_coordinate_if_their_bytes_differ_by_less_than_sixteen_times() -> None:
-    """Those of 2**n bytes up to the next 16-fold; bytes count as they are in the run."""
+    """A class has sizes up to the next 16-fold; bytes count as they are in the run."""
     sizes = [Coordinate.of(asked(2**bits, "int8")).size_class for bits in range(12)]
     assert [sizes.count(each) for each in dict.fromkeys(sizes)] == [3, 4, 4, 1]
     assert Coordinate.of(asked(2**5, "float32")) == Coordinate.of(asked(2**7, "int8")) != Coordinate.of(asked(2**5, "int8"))
