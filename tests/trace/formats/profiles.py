@@ -71,3 +71,14 @@ def two_ranks(folder: Path) -> Path:
     write(folder, "rank0.json", profile_of(0, step_of_ddp()))
     write(folder, "rank1.json.gz", profile_of(1, step_of_ddp(start=7_000_000)))  # the clocks of hosts differ
     return folder
+
+
+def exchange(what, ts, peer, elements, ranks="[0, 1]"):
+    """Return a message to the rank at a place among two ranks, as its operator and NCCL's note tell it."""
+    told = {"Input Dims": [[[elements]], [], []], "Concrete Inputs": ["", "", str(peer), "0"]}
+    sizes = {"Collective name": what.strip("_"), "In msg nelems": elements, "Out msg nelems": elements, "dtype": "BFloat16"}
+    group = {"Process Group Ranks": ranks, "Group size": 2}
+    return [
+        span("cpu_op", f"c10d::{what}", ts, 4, HOST, **told),
+        span("cpu_op", "record_param_comms", ts + 1, 2, HOST, **sizes, **group),
+    ]

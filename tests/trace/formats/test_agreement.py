@@ -1,4 +1,4 @@
-"""What the profiles of several ranks tell one another of their requests."""
+"""The profiles of several ranks complete one another's requests."""
 
 from types import SimpleNamespace
 

@@ -21,6 +21,7 @@ from tests.trace.formats.profiles import (
     NCCL,
     call,
     collective,
+    exchange,
     kernel,
     profile_of,
     span,
@@ -253,17 +254,6 @@ def test_ranks_without_a_file_do_what_equal_ranks_do(tmp_path):
     assert emu.replay(tmp_path, topology=topology, fill_ranks=True)[0].ranks == 4
 
 
-def exchange(what, ts, peer, elements, ranks="[0, 1]"):
-    """Return a message to the rank at a place among two ranks, as its operator and NCCL's note tell it."""
-    told = {"Input Dims": [[[elements]], [], []], "Concrete Inputs": ["", "", str(peer), "0"]}
-    sizes = {"Collective name": what.strip("_"), "In msg nelems": elements, "Out msg nelems": elements, "dtype": "BFloat16"}
-    group = {"Process Group Ranks": ranks, "Group size": 2}
-    return [
-        span("cpu_op", f"c10d::{what}", ts, 4, HOST, **told),
-        span("cpu_op", "record_param_comms", ts + 1, 2, HOST, **sizes, **group),
-    ]
-
-
 def stages(folder):
     """Write the profiles of two ranks of a pipeline, which exchange tensors by batch_isend_irecv."""
     for rank in range(2):
@@ -278,16 +268,6 @@ def stages(folder):
         ]
         write(folder, f"rank{rank}.json", profile_of(rank, events))
     return folder
-
-
-def test_the_ends_of_a_message_do_not_do_the_same(tmp_path):
-    """Rank 1 has no file, and sends to both its neighbours: neither is like it, so that the first of all stands for it."""
-    for rank, at, ranks in ((0, 0, "[0, 1]"), (2, 1, "[1, 2]")):
-        sends = exchange("send", 5, 1 - at, 100, ranks)
-        events = [step(1, 0, 900), *sends, *kernel("ncclDevKernel_SendRecv", 20, 30, 40, 2, NCCL)]
-        write(tmp_path, f"rank{rank}.json", profile_of(rank, events, world=3))
-    trace = read_foreign(tmp_path, fill_ranks=True)
-    assert trace.role_of_rank[1] == trace.role_of_rank[0] != trace.role_of_rank[2]
 
 
 def test_one_kernel_sends_several_messages(tmp_path):

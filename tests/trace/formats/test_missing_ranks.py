@@ -1,10 +1,14 @@
 """Ranks without a file, on grids of groups: each does what a rank of the same groups does."""
 
+from pathlib import Path
+
 import pytest
 
 from emu.errors import InputError
 from emu.trace.formats.missing_ranks import filled_groups
 from emu.trace.formats.rank_group import RankGroup
+from emu.trace.formats.trace_formats import read_foreign
+from tests.trace.formats.profiles import NCCL, exchange, kernel, profile_of, step, write
 
 Own = list[RankGroup]
 
@@ -80,3 +84,13 @@ def test_groups_of_other_labels_and_sizes_are_no_ones_like() -> None:
         1: (0, [RankGroup((0, 1), "a"), RankGroup((1, 3), "b")]),
         2: (0, [RankGroup((2, 3), "a"), RankGroup((0, 2), "b")]),
     }
+
+
+def test_the_ends_of_a_message_do_not_do_the_same(tmp_path: Path) -> None:
+    """Rank 1 has no file, and sends to both its neighbours: neither is like it, so that the first of all stands for it."""
+    for rank, at, ranks in ((0, 0, "[0, 1]"), (2, 1, "[1, 2]")):
+        sends = exchange("send", 5, 1 - at, 100, ranks)
+        events = [step(1, 0, 900), *sends, *kernel("ncclDevKernel_SendRecv", 20, 30, 40, 2, NCCL)]
+        write(tmp_path, f"rank{rank}.json", profile_of(rank, events, world=3))
+    trace = read_foreign(tmp_path, fill_ranks=True)
+    assert trace.role_of_rank[1] == trace.role_of_rank[0] != trace.role_of_rank[2]

@@ -248,11 +248,11 @@ class AlgorithmSearch:
         every, (names, found_s, times_s) = self.free_requests.by_coordinate, found
         by_names = [(names, found_s), *((dict.fromkeys(every, name), each_s) for name, each_s in times_s.items())]
         choices = [(self.choice_of(names), time_s) for names, time_s in by_names if time_s < NEVER]
-        first = {
-            tuple(self.served(coordinate, choice) for coordinate in every): (choice, time_s)
-            for choice, time_s in reversed(choices)
-        }
-        return [ServedStep(choice, time_s, self.changes(choice)) for choice, time_s in reversed(first.values())]
+        first = dict[tuple[tuple[AlgorithmOnDims, ...], ...], tuple[Choice, float]]()  # by the algorithms of all requests
+        for choice, time_s in choices:
+            served = tuple(self.served(coordinate, choice) for coordinate in every)
+            first.setdefault(served, (choice, time_s))
+        return [ServedStep(choice, time_s, self.changes(choice)) for choice, time_s in first.values()]
 
     def changes(self, choice: Choice) -> tuple[AlgorithmChange, ...]:
         """Return how a choice differs from the fastest algorithm for each request alone, coordinate by coordinate."""
