@@ -88,6 +88,17 @@ def test_a_rank_that_another_one_waits_for_is_found_through_the_one_between():
     assert standing_.waited_rank(1, 2, ("dp",)) == 2
 
 
+@pytest.mark.parametrize(
+    ("waited", "rank"), [((), 3), (("dp",), 1), (("tp",), 3), (("dp", "tp"), 1), (("tp", "dp"), 3), (("ep", "dp"), 1)]
+)
+def test_the_rank_that_is_waited_for_is_the_lowest_of_the_axis_that_waits_longest(waited, rank):
+    """Of axes that do not wait the first is searched, after all that do; a rank does not wait for itself."""
+    axes = Axis("tp", np.array([[0, 3]])), Axis("dp", np.array([[0, 2, 1]]))
+    standing_ = Representatives(((),) * 2, ((),) * 2, axes, np.array([0, 1, 1, 1]))
+    assert standing_.waited_rank(0, 1, waited) == rank
+    assert standing_.waited_rank(1, 1) == 2
+
+
 @pytest.mark.parametrize("members", [2, 4, 5])
 @pytest.mark.parametrize("seed", range(15))
 def test_messages_of_a_ring_meet_those_of_their_distance_and_their_tag(seed, members):
