@@ -14,7 +14,7 @@ from emu.model.model import find_model
 from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack import Stack
 from emu.study.choice.chooser import choice_on
-from emu.study.training.composed.representatives import Axis, Representatives
+from emu.study.training.composed.representatives import Axis, Representatives, representatives_of_plan
 from emu.study.training.composed.requests_by_place import requests_by_place
 from emu.study.training.composed.step_on_fabric import StepOnFabric
 from emu.study.training.step.step import time_trace
@@ -130,3 +130,14 @@ def test_messages_of_a_ring_meet_those_of_their_distance_and_their_tag(seed, mem
     ]
     assert sorted(call.values()) == [each for pair in range(12) for each in (pair, pair)]
     assert found.counts.sum() == 12
+
+
+def test_the_first_rank_of_a_ring_stands_for_it_whatever_others_of_it_own():
+    """Another rank of the ring has as many bytes of the optimizer, and other blocks of the sequence."""
+    plan = parse_plan("dp=2,cp=2,sharding=zero1", global_batch=12, seq=24)
+    [roles] = GeneratedStep(find_model(str(NARROW)), plan, Stack()).roles
+    most = [role for role in roles if role.tape.own_bytes() == max(other.tape.own_bytes() for other in roles)]
+    assert [role.at for role in most] == [0, 1]
+    first, other = (role.tape.events().count.tolist() for role in most)
+    [found] = representatives_of_plan([roles[::-1]], plan).events
+    assert found.count.tolist() == first != other
