@@ -52,6 +52,26 @@ def test_the_time_in_which_calls_of_an_axis_run_is_counted_once():
     assert (none.tolist(), never) == ([0.0] * 7, 0)
 
 
+def test_a_call_within_a_longer_one_does_not_end_the_time_in_which_its_axis_runs():
+    """Of calls from 0 to 10 the one from 1 to 2 is a part, and so is the time between it and the next, at 5."""
+    began, ended = np.array([0, 1, 5, 2, 0]), np.array([10, 2, 8, 6, 20])
+    share, together = _overlaps(began, ended, np.array([True, True, True, False, False]))
+    assert together == 10
+    assert share.tolist() == [1.0, 1.0, 1.0, 1.0, 0.5]
+
+
+def test_a_link_that_others_fill_keeps_a_quarter_of_its_rate_and_links_are_no_longer_alike(monkeypatch):
+    """A schedule that avoids a link altogether is no aim; the symmetries of the whole links hold no more."""
+    step = step_of("ddp", "auto")
+    shares = np.linspace(0, 1.5, len(step.topology.links))
+    monkeypatch.setattr(LinksLeft, "taken", lambda *_: shares)
+    left = LinksLeft(step).of("tp")
+    rate = left.links.bandwidth_Bps / step.topology.links.bandwidth_Bps
+    assert rate.tolist() == pytest.approx(np.maximum(1 - shares, 0.25).tolist(), abs=1 / 64)
+    assert step.topology.symmetry is not None
+    assert left.symmetry is None
+
+
 def test_axes_whose_calls_never_run_beside_one_another_leave_all_links():
     left = LinksLeft(step_of("ddp"))
     assert left.of("tp") is None

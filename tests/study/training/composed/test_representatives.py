@@ -14,7 +14,7 @@ from emu.model.model import find_model
 from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack import Stack
 from emu.study.choice.chooser import choice_on
-from emu.study.training.composed.representatives import Axis, Representatives
+from emu.study.training.composed.representatives import Axis, Representatives, representatives_of_plan
 from emu.study.training.composed.requests_by_place import requests_by_place
 from emu.study.training.composed.step_on_fabric import StepOnFabric
 from emu.study.training.step.step import time_trace
@@ -88,6 +88,17 @@ def test_a_rank_that_another_one_waits_for_is_found_through_the_one_between():
     assert standing_.waited_rank(1, 2, ("dp",)) == 2
 
 
+@pytest.mark.parametrize(
+    ("waited", "rank"), [((), 3), (("dp",), 1), (("tp",), 3), (("dp", "tp"), 1), (("tp", "dp"), 3), (("ep", "dp"), 1)]
+)
+def test_the_rank_that_is_waited_for_is_the_lowest_of_the_axis_that_waits_longest(waited, rank):
+    """Of axes that do not wait the first is searched, after all that do; a rank does not wait for itself."""
+    axes = Axis("tp", np.array([[0, 3]])), Axis("dp", np.array([[0, 2, 1]]))
+    standing_ = Representatives(((),) * 2, ((),) * 2, axes, np.array([0, 1, 1, 1]))
+    assert standing_.waited_rank(0, 1, waited) == rank
+    assert standing_.waited_rank(1, 1) == 2
+
+
 @pytest.mark.parametrize("members", [2, 4, 5])
 @pytest.mark.parametrize("seed", range(15))
 def test_messages_of_a_ring_meet_those_of_their_distance_and_their_tag(seed, members):
@@ -119,3 +130,14 @@ def test_messages_of_a_ring_meet_those_of_their_distance_and_their_tag(seed, mem
     ]
     assert sorted(call.values()) == [each for pair in range(12) for each in (pair, pair)]
     assert found.counts.sum() == 12
+
+
+def test_the_first_rank_of_a_ring_stands_for_it_whatever_others_of_it_own():
+    """Another rank of the ring has as many bytes of the optimizer, and other blocks of the sequence."""
+    plan = parse_plan("dp=2,cp=2,sharding=zero1", global_batch=12, seq=24)
+    [roles] = GeneratedStep(find_model(str(NARROW)), plan, Stack()).roles
+    most = [role for role in roles if role.tape.own_bytes() == max(other.tape.own_bytes() for other in roles)]
+    assert [role.at for role in most] == [0, 1]
+    first, other = (role.tape.events().count.tolist() for role in most)
+    [found] = representatives_of_plan([roles[::-1]], plan).events
+    assert found.count.tolist() == first != other

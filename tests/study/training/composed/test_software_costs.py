@@ -1,13 +1,16 @@
 """Software changes a topology: how long messages take, and which share of the links data reach."""
 
+from dataclasses import replace
+
 import pytest
 
-from emu.model.stack.stack import parse_stack, spell_stack
+from emu.model.stack.stack import Stack, parse_stack, spell_stack
 from emu.study.measure.bench import bench
 from emu.study.measure.request import BenchRequest
 from emu.study.training.composed.request_parts import goes_round
-from emu.study.training.composed.software_costs import costed_topology
+from emu.study.training.composed.software_costs import costed_device, costed_topology
 from emu.topology.catalogue import build_topology
+from emu.trace.device.device import Device
 
 NODE = build_topology("dgx-h100:adds=yes")
 SERVERS = build_topology("servers:nodes=2")
@@ -57,3 +60,32 @@ def test_shares_are_read_and_written():
 def test_blocks_go_round_where_the_first_member_gives_all_to_one_other(splits, does):
     """Blocks go to the next member, or to the one before; what a member keeps goes nowhere."""
     assert goes_round(splits) == does
+
+
+@pytest.mark.parametrize(("cores", "sms", "share"), [(100, 20, 0.2), (16, 20, 0.99), (0, 20, 0.3), (100, 0, 0.3)])
+def test_a_collective_takes_its_cores_from_products_but_never_all_of_them(cores, sms, share):
+    """Where the stack or the device does not say how many, the device's own share holds."""
+    device = replace(Device("a-device", {"float32": 1e12}, hbm_Bps=1e12), cores=cores, contention=0.3)
+    assert costed_device(replace(Stack(), sms=sms), device).contention == pytest.approx(share)
+
+
+def test_the_time_to_launch_a_request_is_that_of_the_device_and_that_of_the_software():
+    device = replace(Device("a-device", {"float32": 1e12}, hbm_Bps=1e12), request_overhead_s=3e-6)
+    assert costed_device(parse_stack("launch=5us"), device).request_overhead_s == pytest.approx(8e-6)
+
+
+def test_messages_take_the_time_of_the_software_besides_that_of_the_topology():
+    slow = replace(NODE, message_fs=7)
+    assert costed_topology(parse_stack("alpha=1us"), slow).message_fs == 10**9 + 7
+
+
+def test_links_without_a_name_are_told_by_the_number_of_their_tier():
+    line = replace(NODE, tiers=NODE.tiers[:1])
+    [*_, told] = costed_topology(parse_stack("bandwidth=0.5/0.6/0.7/0.8"), line).assumptions
+    assert told == f"data reach 0.5 ({line.tiers[0]}), 0.6 (tier 1), 0.7 (tier 2), 0.8 (all others) of the links' bandwidth"
+
+
+def test_software_that_says_nothing_of_bandwidth_leaves_the_shares_of_the_topology():
+    shared = replace(NODE, shares=(0.5, 0.75))
+    assert costed_topology(parse_stack("alpha=1us"), shared).shares == (0.5, 0.75)
+    assert costed_topology(parse_stack("alpha=1us,bandwidth=0.9"), shared).shares == (0.9,)
