@@ -9,7 +9,7 @@ import pytest
 from emu.errors import InputError
 from emu.study.cost.price_book import Price
 from emu.study.design.design import _all_that_count
-from emu.study.design.design_search import DesignSearch
+from emu.study.design.design_search import DesignSearch, _survey_jobs
 from emu.study.design.link_rates import LinkRates
 from emu.study.design.point import DesignPoint
 from emu.study.design.price_list import PricedThing
@@ -259,3 +259,26 @@ def test_where_no_point_has_a_step_the_first_reason_is_told(monkeypatch):
     monkeypatch.setattr(drawn, "surveyed", lambda number: Surveyed(f"no place {number}", np.inf, {}, None))
     with pytest.raises(InputError, match="design: no point has a step; the first: no place 0"):
         drawn.search.survey()
+
+
+@pytest.mark.parametrize("count", [1, 2, 64, 65, 128, 129])
+def test_each_point_is_surveyed_once_beside_its_neighbours_of_one_device_and_size(count):
+    devices, sizes = ["h100"] * count + ["b200"] * 3 + ["b200"] * 65, [8] * count + [8] * 3 + [16] * 65
+    points = [DesignPoint("net", device, npus, ()) for device, npus in zip(devices, sizes, strict=True)]
+    jobs = [job.points for job in _survey_jobs(points)]
+    assert [number for job in jobs for number in job] == list(range(count + 68))
+    assert all(len({(devices[number], sizes[number]) for number in job}) == 1 for job in jobs)
+    assert max(map(len, jobs)) <= 64
+
+
+def test_a_point_that_is_timed_where_a_bound_was_asked_for_is_not_asked_for_again():
+    """A plan without a bound is timed at once."""
+    drawn, submit = two(), Drawn.submit
+
+    def timed_at_once(job):
+        return submit(drawn, job if isinstance(job, SurveyJob) else job._replace(to=TIMED))
+
+    drawn.search.pool = OpenPool(timed_at_once, 2)
+    drawn.search.survey()
+    assert drawn.search.settle(drawn.search.front).tolist() == [0, 1]
+    assert sorted(drawn.asked) == [(0, TIMED), (1, TIMED)]
