@@ -100,3 +100,11 @@ def test_links_in_another_order_of_rates_are_of_another_structure():
     assert sorted(wide.values) == sorted(tall.values)
     assert not all(a <= b for a, b in zip(wide.values, tall.values, strict=True))
     assert not all(a >= b for a, b in zip(wide.values, tall.values, strict=True))
+
+
+def test_machines_whose_links_have_other_shares_of_the_rate_of_their_wires_are_not_compared():
+    topology = build_topology("rail-only:dims=8x8")
+    structures = {
+        link_rates(replace(topology, shares=shares), []).structure for shares in ((), (0.9, 1.0, 1.0), (1.0, 0.9, 1.0))
+    }
+    assert len(structures) == 3
