@@ -91,7 +91,7 @@ def test_machines_whose_optical_switches_turn_faster_or_slower_are_compared():
 
 
 def test_links_in_another_order_of_rates_are_of_another_structure():
-    """Of rows and columns one may have more bandwidth: which of them it is makes no other structure, but other values."""
+    """Rows or columns have more bandwidth: which of them it is makes no other structure, but other values."""
     wide, tall = (
         link_rates(build_topology(f"rail-only:dims=8x8,column={column}GB/s,row={row}GB/s"), [])
         for column, row in ((50, 25), (25, 50))

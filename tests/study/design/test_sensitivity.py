@@ -1,4 +1,4 @@
-"""What the choice among a few points depends on, by hand: their order, the best of families, prices that change it."""
+"""The choice among a few points: their order, the best of families, and prices that change it, by hand."""
 
 from collections.abc import Sequence
 from math import log
