@@ -223,3 +223,39 @@ def test_a_book_that_lacks_something_is_one_line(tmp_path, text, words):
 def test_a_book_that_nobody_has_is_one_line_with_those_there_are():
     with pytest.raises(InputError, match="no price book is called 'hpn'; "):
         find_book("hpn")
+
+
+MERGED = """
+[any]
+free = ["NPU"]
+[any.parts]
+"switch" = { dollars = 100, source = "an offer" }
+[any.unpriced]
+"cable" = "in no list"
+[big-switch]
+free = ["link*", "switch*"]
+[big-switch.parts]
+"hub" = { dollars = 3 }
+[big-switch.unpriced]
+"cable" = "sold by the metre"
+"""
+
+
+def test_a_systems_own_section_adds_to_that_of_any_and_its_reasons_go_first(tmp_path):
+    section = read_book(write(tmp_path, MERGED), "mine.toml").of(build_topology("big-switch:n=8"))
+    assert [section.is_free(part) for part in ("NPU", "link x4", "switch", "cable")] == [True, True, False, False]
+    assert [section.price(part).low.dollars for part in ("switch", "hub")] == [100, 3]  # a price goes before `free`
+    assert section.why_unpriced("cable") == "sold by the metre"
+    other = read_book(write(tmp_path, MERGED), "mine.toml").of(build_topology("nvl:36"))
+    assert (other.is_free("link x4"), other.why_unpriced("cable"), other.price("hub")) == (False, "in no list", None)
+
+
+def test_a_part_that_is_named_as_unpriced_is_not_free_by_a_pattern_that_has_it_too(tmp_path):
+    text = "[any]\nfree = ['*']\n[any.unpriced]\ncable = 'in no list'\n"
+    section = read_book(write(tmp_path, text), "mine.toml").of(build_topology("big-switch:n=8"))
+    assert (section.is_free("cable"), section.is_free("switch")) == (False, True)
+
+
+def test_a_book_has_bandwidths_if_one_of_its_prices_does(tmp_path):
+    assert read_book(write(tmp_path, BY_RATE), "mine.toml").has_bandwidths
+    assert not read_book(write(tmp_path, RANGES), "mine.toml").has_bandwidths

@@ -9,7 +9,7 @@ import pytest
 from emu.errors import InputError
 from emu.study.cost.price_book import Price
 from emu.study.design.design import _all_that_count
-from emu.study.design.design_search import DesignSearch
+from emu.study.design.design_search import DesignSearch, _survey_jobs
 from emu.study.design.link_rates import LinkRates
 from emu.study.design.point import DesignPoint
 from emu.study.design.price_list import PricedThing
@@ -205,3 +205,80 @@ def test_a_point_without_a_step_is_told_and_left_out():
     drawn.search._store(5, TIMED, ReachedPoint(1.0, refused="no way"))
     assert drawn.search.refused == {5: "no way"}
     assert 5 not in drawn.search.alive
+
+
+def two(**limits: float) -> Drawn:
+    """A point of 1,624 $ and 78 W with the shorter step, and one of 1,670 $ and 76 W."""
+    drawn = Drawn(1, 2, **limits)
+    drawn.amounts, drawn.steps, drawn.shares = [[0.0, 6.0, 8.0], [1.0, 0.0, 8.0]], [50.0, 60.0], [1.0, 1.0]
+    return drawn
+
+
+@pytest.mark.parametrize(
+    ("limits", "too_dear"),
+    [
+        ({"budget_dollars": 1624.0}, [1]),
+        ({"budget_dollars": 1669.0}, [1]),
+        ({"budget_dollars": 1670.0}, []),
+        ({"power_watts": 76.0}, [0]),
+        ({"power_watts": 78.0, "budget_dollars": 1670.0}, []),
+    ],
+)
+def test_a_point_that_takes_all_of_a_limit_is_within_it(limits, too_dear):
+    drawn = two(**limits)
+    drawn.search.survey()
+    assert drawn.search.too_dear.tolist() == too_dear
+    assert drawn.search.alive.tolist() == [number for number in (0, 1) if number not in too_dear]
+
+
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [
+        (
+            {"budget_dollars": 1623.0},
+            r"--budget must be 1,624 \$ or more, as the cheapest point, net0:k=0, takes, got 1,623",
+        ),
+        ({"power_watts": 75.0}, "--power must be 76 W or more, as the point of the least power, net1:k=1, takes, got 75 W"),
+        ({"budget_dollars": 1624.0, "power_watts": 76.0}, "no point is within both --budget and --power"),
+    ],
+)
+def test_limits_that_no_point_keeps_are_refused(limits, said):
+    with pytest.raises(InputError, match=f"design: {said}"):
+        two(**limits).search.survey()
+
+
+def test_a_point_that_costs_nothing_is_refused_and_named():
+    drawn = two()
+    drawn.amounts[1] = [0.0, 0.0, 0.0]
+    with pytest.raises(InputError, match=r"prices must be above 0 \$ for each point, got 0 \$ for net1:k=1; give --npu"):
+        drawn.search.survey()
+
+
+def test_where_no_point_has_a_step_the_first_reason_is_told(monkeypatch):
+    drawn = two()
+    monkeypatch.setattr(drawn, "surveyed", lambda number: Surveyed(f"no place {number}", np.inf, {}, None))
+    with pytest.raises(InputError, match="design: no point has a step; the first: no place 0"):
+        drawn.search.survey()
+
+
+@pytest.mark.parametrize("count", [1, 2, 64, 65, 128, 129])
+def test_each_point_is_surveyed_once_beside_its_neighbours_of_one_device_and_size(count):
+    devices, sizes = ["h100"] * count + ["b200"] * 3 + ["b200"] * 65, [8] * count + [8] * 3 + [16] * 65
+    points = [DesignPoint("net", device, npus, ()) for device, npus in zip(devices, sizes, strict=True)]
+    jobs = [job.points for job in _survey_jobs(points)]
+    assert [number for job in jobs for number in job] == list(range(count + 68))
+    assert all(len({(devices[number], sizes[number]) for number in job}) == 1 for job in jobs)
+    assert max(map(len, jobs)) <= 64
+
+
+def test_a_point_that_is_timed_where_a_bound_was_asked_for_is_not_asked_for_again():
+    """A plan without a bound is timed at once."""
+    drawn, submit = two(), Drawn.submit
+
+    def timed_at_once(job):
+        return submit(drawn, job if isinstance(job, SurveyJob) else job._replace(to=TIMED))
+
+    drawn.search.pool = OpenPool(timed_at_once, 2)
+    drawn.search.survey()
+    assert drawn.search.settle(drawn.search.front).tolist() == [0, 1]
+    assert sorted(drawn.asked) == [(0, TIMED), (1, TIMED)]

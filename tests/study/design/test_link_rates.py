@@ -1,5 +1,6 @@
 """Machines that differ in the rates of their links alone: which are compared, and which can be no better than another."""
 
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -63,3 +64,47 @@ def test_points_that_are_no_better_are_those_of_a_comparison_of_all_pairs(seed):
     assert groups.no_better(costs).tolist() == expected
     for point in range(60):
         assert groups.slower_than(point).tolist() == [other for other in range(60) if nowhere_slower(point, other)]
+
+
+def test_settings_that_are_no_rate_decide_the_structure_and_a_bare_number_is_none():
+    topology = build_topology("rail-only:dims=8x8")
+    structures = [link_rates(topology, [("setting", value)]).structure for value in ("1", "2", "0.5", "1us", "2us", "5GB/s")]
+    assert len(set(structures[:4])) == 4
+    assert len(set(structures[3:])) == 1
+
+
+@pytest.mark.parametrize("name", ["message_fs", "adding_fs"])
+def test_a_machine_that_takes_longer_for_messages_or_sums_is_slower_and_of_the_same_structure(name):
+    topology = build_topology("rail-only:dims=8x8")
+    quick, slow = (link_rates(replace(topology, **{name: fs}), []) for fs in (10, 20))
+    assert quick.structure == slow.structure
+    assert quick.values != slow.values
+    assert all(a >= b for a, b in zip(quick.values, slow.values, strict=True))
+
+
+def test_machines_whose_optical_switches_turn_faster_or_slower_are_compared():
+    topology = build_topology("infinitehbd:binary:nodes=8,k=2")
+    assert topology.circuits is not None
+    quick, slow = (link_rates(replace(topology, circuits=replace(topology.circuits, switching_fs=fs)), []) for fs in (10, 20))
+    assert quick.structure == slow.structure
+    assert [a - b for a, b in zip(quick.values, slow.values, strict=True) if a != b] == [10]
+
+
+def test_links_in_another_order_of_rates_are_of_another_structure():
+    """Rows or columns have more bandwidth: which of them it is makes no other structure, but other values."""
+    wide, tall = (
+        link_rates(build_topology(f"rail-only:dims=8x8,column={column}GB/s,row={row}GB/s"), [])
+        for column, row in ((50, 25), (25, 50))
+    )
+    assert wide.structure == tall.structure
+    assert sorted(wide.values) == sorted(tall.values)
+    assert not all(a <= b for a, b in zip(wide.values, tall.values, strict=True))
+    assert not all(a >= b for a, b in zip(wide.values, tall.values, strict=True))
+
+
+def test_machines_whose_links_have_other_shares_of_the_rate_of_their_wires_are_not_compared():
+    topology = build_topology("rail-only:dims=8x8")
+    structures = {
+        link_rates(replace(topology, shares=shares), []).structure for shares in ((), (0.9, 1.0, 1.0), (1.0, 0.9, 1.0))
+    }
+    assert len(structures) == 3

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from emu.errors import InputError
+from emu.study.faults import source
 from emu.study.faults.source import FaultLog, PartLifetimes, draw_log, draw_node_faults, independent_states, states_of_log
 from launch.data.presets import production_log
 
@@ -103,3 +104,26 @@ def test_without_a_fault_a_log_is_one_state():
     log = draw_log((PartLifetimes(1e9, 1),), 4, 10, 0)
     assert states_of_log(log).faulty.tolist() == [[False] * 4]
     assert np.array_equal(states_of_log(log).share, [1.0])
+
+
+def test_the_faults_of_all_kinds_of_parts_have_numbers_of_their_own():
+    """Nodes, pairs and fours fail: spells of one number begin together, on nodes of one part, and no number is left out."""
+    log = draw_log(tuple(PartLifetimes(20, 1, units_per_part=each) for each in (1, 2, 4)), 8, 200, seed=2)
+    for fault in np.unique(log.fault):
+        mine = log.fault == fault
+        assert len(set(log.start[mine])) == len(set(log.end[mine])) == 1
+        assert log.unit[mine].tolist() == list(range(log.unit[mine][0], log.unit[mine][0] + mine.sum()))
+    assert sorted(set(log.fault.tolist())) == list(range(len(set(log.start.tolist()))))
+    assert sorted({int((log.fault == fault).sum()) for fault in log.fault}) == [1, 2, 4]
+
+
+def test_draws_that_would_be_too_many_are_refused(monkeypatch):
+    monkeypatch.setattr(source, "MOST_NODE_STATES", 60)
+    monkeypatch.setattr(source, "MOST_FAULTS", 60)
+    assert independent_states(0.5, 6, 10, 0).faulty.shape == (10, 6)
+    with pytest.raises(InputError, match="faults: --draws must be at most 10 for 6 nodes, got 11"):
+        independent_states(0.5, 6, 11, 0)
+    assert draw_log((PartLifetimes(4, 1),), 6, 50, 0).days == 50  # six nodes fail every five days
+    with pytest.raises(InputError, match="faults: faults that are drawn must be at most some 60, got '66'; take fewer days"):
+        draw_log((PartLifetimes(4, 1),), 6, 55, 0)
+    assert draw_log((PartLifetimes(4, 1, units_per_part=2),), 6, 100, 0).days == 100  # and three pairs half as often

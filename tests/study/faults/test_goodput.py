@@ -60,3 +60,8 @@ def test_the_interval_is_that_of_dalys_equation_37_and_the_mean_time_between_fau
     assert (long.interval_s, long.lost) == (400, pytest.approx(0.96886, abs=1e-5))
     assert least_checkpoint_loss(800, 0, 400).interval_s == 400
     assert least_checkpoint_loss(799.999, 0, 400).interval_s == pytest.approx(800 * (1 + 1 / 3 + 1 / 9) - 800, rel=1e-4)
+
+
+def test_a_job_whose_restart_never_ends_loses_all_time():
+    assert least_checkpoint_loss(1, 1e9, 1).lost == pytest.approx(1)
+    assert least_checkpoint_loss(1e9, 0, 1).lost == pytest.approx(1)

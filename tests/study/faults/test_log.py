@@ -76,3 +76,9 @@ def test_without_their_number_there_are_as_many_servers_as_the_log_names(tmp_pat
     with pytest.raises(InputError, match=r"log.csv, line 2: server must be a whole number of 0 or more, got '1.5'"):
         read_log(write(tmp_path / "log.csv", "1.5,0,5"))
     assert read_log(write(tmp_path / "log.csv", "0,0,5", "0,5,5", "0,5,7")).mean_repair_days == pytest.approx(7 / 3)
+
+
+def test_a_log_lasts_to_the_latest_end_wherever_its_line_is(tmp_path):
+    log = read_log(write(tmp_path / "log.csv", "3,6,9.5", "0,7,8", "3,1,2"))
+    assert (log.days, log.units, log.unit.tolist()) == (9.5, 4, [3, 0, 3])
+    assert states_of_log(log).begin.tolist() == [0, 1, 2, 6, 7, 8]

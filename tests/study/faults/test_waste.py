@@ -110,3 +110,16 @@ def test_a_machine_smaller_than_its_topology_and_nodes_that_do_not_divide_it_are
         machine_of(build_topology("nvl:72"), 64)
     with pytest.raises(InputError, match="faults: units must be a divisor of the 72 NPUs of nvl:72, got 7"):
         waste_of(machine_of(build_topology("nvl:72"), 72), 8, independent_states(0.1, 7, 1, 0))
+
+
+@pytest.mark.parametrize("tenths", range(1, 11))
+def test_a_share_of_the_time_that_ends_with_a_state_is_that_of_this_state(tenths):
+    """Ten states last equally long, and the n-th has n faulty nodes of four; sums of tenths are not all exact."""
+    faulty = np.arange(16) < np.arange(1, 11)[:, None]
+    found = waste_of(
+        machine_of(build_topology("big-switch:n=64"), 64), 16, MachineStates(np.full(10, 0.1), faulty, np.arange(10.0))
+    )
+    most = sorted(((64 - 4 * n) // 16 * 16 for n in range(1, 11)), reverse=True)
+    least = sorted((64 - 4 * n) % 16 / 64 for n in range(1, 11))
+    assert found.largest_job(tenths / 10) == most[tenths - 1]
+    assert found.quantile(tenths / 10) == least[tenths - 1]

@@ -122,3 +122,25 @@ def test_named_npus_that_a_job_cannot_have_are_refused(sizes, named, line):
 def test_jobs_that_name_all_of_their_npus_may_have_the_first_and_the_last():
     assert placed("packed", (2, 2), named={0: (15, 0), 1: (1, 14)}) == [[15, 0], [1, 14]]
     assert placed("packed", (10, 6)) == [list(range(10)), list(range(10, 16))]  # all that there are
+
+
+def test_of_several_segments_with_room_a_job_takes_the_fullest_and_not_the_first():
+    """A job has five NPUs of the second segment, so that three are left there beside the eight of the first."""
+    named = {0: tuple(range(8, 13))}
+    assert placed("segments", (5, 2), PODS, named=named)[1] == [13, 14]
+    assert placed("segments", (5, 4), PODS, named=named)[1] == [0, 1, 2, 3]  # for four there is room in the first alone
+
+
+@pytest.mark.parametrize("policy", [*POLICIES, "random:unit=4,seed=3"])
+def test_no_policy_gives_npus_that_another_job_names(policy):
+    own = {1: (0, 5, 9)}
+    found = placed(policy, (4, 3, 2), named=own)
+    assert found[1] == list(own[1])
+    assert len({npu for npus in found for npu in npus}) == 4 + 3 + 2
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_jobs_at_random_have_whole_runs_of_neighbours_in_the_order_of_the_machine(seed):
+    for npus in placed(f"random:unit=2,seed={seed}", (6, 4, 6)):
+        assert npus == sorted(npus)
+        assert all(low % 2 == 0 and high == low + 1 for low, high in zip(npus[::2], npus[1::2], strict=True))

@@ -13,7 +13,15 @@ from tests.study.jobs.test_side_by_side import BETWEEN, loop, run
 
 @pytest.mark.parametrize(
     ("steps", "length", "turns"),
-    [((100, 100), 100, (1, 1)), ((100, 50), 100, (1, 2)), ((300, 200), 600, (2, 3)), ((100, 99.5), 100, (1, 1))],
+    [
+        ((100, 100), 100, (1, 1)),
+        ((100, 50), 100, (1, 2)),
+        ((300, 200), 600, (2, 3)),
+        ((100, 99.5), 100, (1, 1)),
+        ((1000, 501), 1000, (1, 2)),  # nearly twice, from below
+        ((1000, 992), 1000, (1, 1)),  # by 0.8 %, which is near enough
+        ((5168, 4864, 4352), 16 * 5168, (16, 17, 19)),  # no fewer steps than 16 are near for both of the others
+    ],
 )
 def test_the_shortest_circle_that_all_steps_divide_nearly(steps, length, turns):
     circle = common_circle(steps)
@@ -80,3 +88,41 @@ def test_no_job_could_be_turned_to_a_better_place_beside_all_others(seed):
         for turn in range(0, BINS, 12):
             turned[job] = np.roll(own[job], turn, axis=1)
             assert excess(turned) >= excess(placed) - 1e-6
+
+
+def sending(spans: list[tuple[int, int, int]]) -> StepProfile:
+    """A step of a message on a whole link for each (link, begin, end); a bin of the circle is a tick."""
+    link, begin, end = np.array(spans).T
+    graph = SimpleNamespace(n_links=int(link.max()) + 1, hop_link=link, hop_task=np.arange(len(link)), size_bytes=end - begin)
+    graph.hop_weight, graph.capacity_Bps = np.ones(len(link)), np.full(graph.n_links, 1e15)
+    return StepProfile(BINS, graph, SimpleNamespace(start_fs=begin, left_fs=end))
+
+
+@pytest.mark.parametrize("turns", [1, 2, 5])
+def test_a_link_is_asked_for_while_messages_leave_and_as_long_as_it_needs_for_them(turns):
+    """Two messages cross link 2, of 2 bytes a tick: 90 bytes twice over, in 90 ticks, and half of 100 bytes, in 200."""
+    graph = SimpleNamespace(
+        n_links=3, hop_link=np.array([0, 2, 2]), hop_task=np.array([0, 0, 1]), size_bytes=np.array([90, 100])
+    )
+    graph.hop_weight, graph.capacity_Bps = np.array([1, 2, 0.5]), np.array([1e15, 1e15, 2e15])
+    times = SimpleNamespace(start_fs=np.array([10, 300]), left_fs=np.array([100, 500]), end_fs=np.array([200, 650]))
+    (found,) = demand_on_circle(StepProfile(BINS, graph, times), turns, np.array([2]))
+    assert found.sum() == pytest.approx(90 + 25)  # of a circle of so many steps, whose bins are as much longer
+    if turns == 1:
+        assert found.tolist() == pytest.approx([0] * 10 + [1] * 90 + [0] * 200 + [0.125] * 200 + [0] * 220)
+
+
+def test_links_that_jobs_need_at_the_same_times_count_once():
+    """Three links are of one kind, for 280 ticks; two others would meet for about as long each if the job left these alone."""
+    alike = [(link, 0, 440) for link in range(3)]
+    first = sending([*alike, (3, 0, 420), (4, 0, 415)])
+    second = sending([*[(link, 0, 280) for link in range(3)], (3, 420, 720), (4, 415, 720)])
+    assert shifts_of([first, second], np.arange(5)) == [0, 0]
+    assert shifts_of([first, second], np.arange(3)) == [0, 440]
+
+
+def test_of_many_links_the_busiest_are_looked_at():
+    """Link 0 is the first of 80: beside it the job has to begin 300 ticks later, and with the last ones not at all."""
+    spans = [(0, 0, 300), *[(link, link, link + 1) for link in range(1, 80)]]
+    jobs = [sending(spans), sending([(0, 0, 400), *[(link, 700, 701) for link in range(1, 80)]])]
+    assert shifts_of(jobs, np.arange(80)) == [0, 300]

@@ -243,3 +243,12 @@ def test_two_machines_that_have_lost_as_many_parts_are_timed_each() -> None:
 def test_an_account_that_no_fault_or_no_step_fits_is_refused(text, words, line) -> None:
     with pytest.raises(InputError, match=line):
         course(STAR, text, until_s=50, **words)
+
+
+@pytest.mark.parametrize(
+    ("every_s", "waited_s", "tries"),
+    [(2, 0, 1), (2, 0.5, 1), (2, 2, 1), (2, 2.1, 2), (2, 4, 2), (0.1, 0.1 + 0.2, 3), (0.1, 0.301, 4)],
+)
+def test_the_next_try_is_never_in_the_past_nor_the_message_itself(every_s: float, waited_s: float, tries: int) -> None:
+    """0.1 + 0.2 is a little more than three tenths, but it is no fourth try that comes next."""
+    assert Recourse(resend_s=every_s, resends=9).next_try_s(waited_s) == pytest.approx(tries * every_s)

@@ -93,9 +93,32 @@ def test_a_job_of_higher_priority_stops_one_that_saves_and_goes_on_later():
     assert "again" not in spent(history)
 
 
+def test_a_job_that_is_stopped_while_it_starts_from_its_checkpoint_starts_from_it_again():
+    # As above until 26; two of its five seconds later job 2 stops job 0 once more, until 39. It still has 21 s to do.
+    history = run(FOUR, jobs_of([(0, 4, 35, 0), (15, 4, 10, 1), (28, 4, 10, 1)]), 200, policy="preempt", costs=COSTS)
+    assert ends(history) == [39 + 5 + 21 + 2, 26, 28 + 1 + 10]
+    assert history.records[0].preemptions == 2
+    assert spent(history)["starting"] == 4 * (2 + 5)
+
+
 def test_jobs_of_equal_priority_stop_no_other():
     history = run(FOUR, jobs_of([(0, 4, 35), (15, 4, 10)]), 200, policy="preempt", costs=COSTS)
     assert starts(history)[1] > 35
+
+
+@pytest.mark.parametrize(
+    ("running", "stopped"),
+    [
+        ([(0, 2, 90, 0), (5, 2, 90, 0)], 1),  # the last that started
+        ([(0, 2, 90, 0), (0, 2, 90, 0)], 1),  # of one moment, the last that was submitted
+        ([(0, 2, 90, 0), (5, 2, 90, 1)], 0),  # but first of all the one of the lowest priority
+        ([(0, 2, 90, 1), (5, 2, 90, 0)], 1),
+    ],
+)
+def test_the_job_of_least_priority_that_started_last_makes_room(running, stopped):
+    history = run(FOUR, jobs_of([*running, (10, 2, 10, 2)]), 200, policy="preempt", costs=COSTS)
+    assert [record.preemptions for record in history.records] == [int(number == stopped) for number in range(3)]
+    assert starts(history)[2] == 10
 
 
 def test_a_small_job_moves_where_enough_is_free_but_not_together():
@@ -166,3 +189,9 @@ def test_ranks_of_a_model_stay_on_one_copy(policy):
     for model, start in ((None, 2), (JobModel("llama-tiny", "dp=4", 4, 16, 1), 10)):
         history = run(SWITCH.format(6), [*held, replace(last, trained=model)], 100, npus=12, group=2, policy=policy)
         assert starts(history) == [0, 0, start]
+
+
+def test_a_fault_that_lasts_for_no_time_stops_no_job():
+    history = run(FOUR, jobs_of([(0, 4, 20)]), 100, log=log_of([(3, 10, 10)], 4))
+    assert ends(history) == [20]
+    assert (history.records[0].faults, spent(history)) == (0, {"work": 80, "idle": 320})

@@ -1,5 +1,7 @@
 """The figures of a queue, by hand: fragments, the largest job, waiting by size, and why jobs were refused."""
 
+from dataclasses import replace
+
 import pytest
 
 from emu.study.queue.queue_row import QueuedOn, queue_row
@@ -42,3 +44,31 @@ def test_shares_are_of_all_time_and_hours_sum_to_the_machine():
     assert row.npu_hours["work"] == 2
     assert sum(row.npu_hours.values()) == 8
     assert row.days == pytest.approx(1 / 24)
+
+
+def test_the_last_class_of_sizes_reaches_to_the_largest_job():
+    row = row_of(run(SWITCH.format(1024), jobs_of([(0, 1000, 10), (0, 513, 10), (0, 512, 10)]), 60))
+    assert [(w.least_npus, w.most_npus, w.jobs) for w in row.waits] == [(65, 512, 1), (513, 1000, 2)]
+
+
+def test_moments_without_a_free_npu_have_no_fragments_and_of_two_middle_ones_the_smaller_is_the_median():
+    history = run(SWITCH.format(8), [], 1440)
+    seen = [replace(history.moments[0], free=free, largest=largest) for free, largest in ((0, 0), (1, 0), (4, 3), (5, 5))]
+    row = row_of(replace(history, moments=tuple(seen)))
+    assert row.fragmentation == (1 + 1 / 4 + 0) / 3
+    assert (row.largest_mean, row.largest_median) == (2, 0)
+    assert row_of(replace(history, moments=tuple(seen[1:]))).largest_median == 3
+
+
+def test_each_kind_of_stop_is_counted_by_itself_and_those_of_refused_jobs_are_none():
+    history = run(SWITCH.format(8), jobs_of([(0, 4, 10), (0, 4, 10), (0, 9, 1)]), 60)
+    first, second, _ = history.records
+    first.faults, first.preemptions, first.moves, first.backfilled = 3, 20, 100, True
+    second.faults, second.preemptions, second.moves = 4, 30, 500
+    row = row_of(history)
+    assert (row.fault_stops, row.preemptions, row.moves, row.backfilled, row.jobs) == (7, 50, 600, 1, 3)
+
+
+def test_npus_that_a_job_holds_beyond_what_it_asked_for_are_used_but_are_no_goodput():
+    row = row_of(run("torus:dims=4x4,bandwidth=50GB/s,latency=500ns", jobs_of([(0, 5, 10)]), 10))  # a box of 2 x 3
+    assert (row.utilisation, row.goodput) == (6 / 16, 5 / 16)

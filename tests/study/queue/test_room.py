@@ -125,3 +125,13 @@ def test_every_job_that_is_there_may_move(sizes: tuple[int, ...]) -> None:
     order = sorted(range(len(sizes)), key=lambda number: -sizes[number])
     assert [run.job.number for run, _ in found.moved] == order
     assert sorted(place for _, to in found.moved for place in to.tolist()) == list(range(8, 8 + sum(sizes)))
+
+
+def test_jobs_of_the_eight_smallest_sizes_may_move_and_no_larger_ones() -> None:
+    """Ten jobs of 1 to 10 places are tried by their sizes, each time with one job more."""
+    free, runs, at, tried = np.zeros(55, bool), list[GangRun](), 0, list[int]()
+    for size in range(1, 11):
+        runs.append(cast("GangRun", SimpleNamespace(job=QueuedJob(size, 0, size, 1), places=np.arange(at, at + size))))
+        at += size
+    assert jobs_to_move(lambda some: np.arange(tried.append(int(some.sum())) or 0), lambda *_: np.arange(0), free, runs) is None
+    assert tried == [1, 3, 6, 10, 15, 21, 28, 36]
