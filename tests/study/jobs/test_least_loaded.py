@@ -8,8 +8,9 @@ from emu.fabric.packet_fabric import packet_fabric
 from emu.study.jobs.job import Job, loop_work
 from emu.study.jobs.jobs_request import JobsRequest, JobsSetting
 from emu.study.jobs.side_by_side import SideBySide, place_side_by_side
-from emu.study.jobs.step_graphs.least_loaded import _chosen_keys
+from emu.study.jobs.step_graphs.least_loaded import _chosen_keys, _ChosenRoutes
 from emu.topology.catalogue import build_topology
+from emu.topology.topology import CHANNELS
 from emu.units import TICKS_PER_S
 from tests.study.jobs.test_side_by_side import run
 
@@ -81,3 +82,14 @@ def test_of_pairs_with_equal_bytes_the_first_chooses_first():
     sent, idle = np.tile([1e6, 2e6], n // 2), np.zeros(len(topology.links))
     in_order = _chosen_keys(topology, asked, sent - 1e-6 * np.arange(n), idle.copy())
     assert _chosen_keys(topology, asked, sent, idle.copy()).tolist() == in_order.tolist()
+
+
+def test_each_channel_of_a_pair_has_the_path_that_was_chosen_for_it_and_other_pairs_their_own():
+    topology, (src, dst) = build_topology("fat-tree:radix=8"), np.meshgrid(np.arange(4), np.arange(4, 8), indexing="ij")
+    pairs = [np.repeat(each.ravel(), 3) for each in (src, dst)]
+    keys = np.tile([0, 1, 5], len(pairs[0]) // 3)
+    asked, chosen = np.stack((*pairs, keys)), np.random.default_rng(0).integers(0, CHANNELS, len(keys))
+    router = _ChosenRoutes.of(topology, asked[:, ::2], chosen[::2])
+    wanted = np.where(np.arange(len(keys)) % 2, keys, chosen)
+    assert router(*asked).link.tolist() == topology.routes(*pairs, wanted).link.tolist()
+    assert router(*asked).link.tolist() != topology.routes(*asked).link.tolist()

@@ -175,6 +175,8 @@ def test_operators_of_the_host_take_time_when_they_are_asked_for(tmp_path, asked
     (events,) = trace.events
     assert events.kind.tolist() == [Kind.MARK, Kind.COMPUTE, Kind.MARK, Kind.COLLECTIVE, Kind.COMPUTE]
     assert len(set(events.stream.tolist())) == 4  # two of the device, its requests, and a thread
+    streams = dict(zip(events.name, events.stream.tolist(), strict=True))
+    assert (streams["gemm"], streams["gemm2"]) == (0, 1)  # those of the device come first, in the order of their numbers
     time_s = emu.replay(trace, topology="switch:n=2,bandwidth=400TB/s,latency=0s").step_time_s
     assert time_s == pytest.approx(time_us * 1e-6, abs=1e-9)
     assert any("--host-time keeps it" in line for line in reading_of(trace).lines) is not asked
