@@ -8,9 +8,11 @@ from emu.arrays import column
 from emu.fabric.build import Builder
 from emu.fabric.graph import Graph
 from emu.fabric.run import run_graph
+from emu.study.jobs.job import loop_work
 from emu.study.jobs.step_graphs.placed_job import StepTasks
 from emu.study.jobs.step_graphs.shared_graph import LinkShare, RepeatedJob, shared_graph
 from emu.trace.report.spans import Spans, common
+from emu.trace.trace import Kind
 
 
 def message_and_more(bytes_: int, alpha_fs: int) -> Graph:
@@ -52,3 +54,10 @@ def test_spans_that_are_in_both_of_two_sets():
     assert list(zip(*map(np.ndarray.tolist, both), strict=True)) == [(3, 5), (10, 12), (15, 16)]
     nothing = Spans(np.empty(0, np.int64), np.empty(0, np.int64))
     assert len(common(one, nothing).start) == len(common(nothing, other).start) == 0
+
+
+def test_of_a_loop_only_the_collective_is_a_request_of_its_group():
+    trace = loop_work("all_reduce", 4096, 4, ("all_reduce=ring",), 1000).trace
+    events = trace.events_of(0)
+    assert events.kind.tolist() == [Kind.COMPUTE, Kind.COLLECTIVE]
+    assert [trace.groups[trace.group_of[0][group]].ranks if group >= 0 else () for group in events.group] == [(), (0, 1, 2, 3)]
