@@ -88,7 +88,7 @@ def _drop_caches() -> None:
         kept.cache_clear()
 
 
-def caches(but: Sequence[str] = ()) -> list[functools._lru_cache_wrapper[Any]]:
+def caches(but: Sequence[str] = ()) -> "list[functools._lru_cache_wrapper[Any]]":
     """The functions of the papers that keep what they have found, but for those with one of some names."""
     every = [kept for kept in gc.get_objects() if type(kept) is functools._lru_cache_wrapper]
     return [kept for kept in every if isinstance(kept.__wrapped__, Builder) or _is_of_papers(kept.__wrapped__, but)]

@@ -138,10 +138,9 @@ class ShardedStates(WholeGradients):
             self.partial.setdefault(self.current[-1], []).append(gradient.before)
 
     def end(self, tape: Tape, pass_: int) -> None:
-        """End a backward; without a pipeline, also scatter the root's gradients and wait for all scattered gradients."""
-        if self.plan.pp == 1:
-            self._leave(ROOT, pass_)
-            self._settle()
+        """End a backward: scatter the root's gradients, and wait for all gradients that are scattered (none in a pipeline)."""
+        self._leave(ROOT, pass_)
+        self._settle()
 
     def reduce(self) -> None:
         """Scatter all gradients after the last backward of a pipeline's stage."""

@@ -53,7 +53,7 @@ def test_the_time_in_which_calls_of_an_axis_run_is_counted_once():
 
 
 def test_a_call_within_a_longer_one_does_not_end_the_time_in_which_its_axis_runs():
-    """Of calls from 0 to 10 the one from 1 to 2 is a part, and so is the time between it and the next, at 5."""
+    """The call from 1 to 2 is a part of the calls from 0 to 10, and so is the time between it and the next, at 5."""
     began, ended = np.array([0, 1, 5, 2, 0]), np.array([10, 2, 8, 6, 20])
     share, together = _overlaps(began, ended, np.array([True, True, True, False, False]))
     assert together == 10

@@ -1,4 +1,4 @@
-"""What the page of a run by packets tells of each moment, of a cable whose links have two queues each, by hand."""
+"""The page of a run by packets has a code for each moment of a cable: here of links with two queues each, by hand."""
 
 from types import SimpleNamespace
 

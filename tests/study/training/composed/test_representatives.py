@@ -92,7 +92,7 @@ def test_a_rank_that_another_one_waits_for_is_found_through_the_one_between():
     ("waited", "rank"), [((), 3), (("dp",), 1), (("tp",), 3), (("dp", "tp"), 1), (("tp", "dp"), 3), (("ep", "dp"), 1)]
 )
 def test_the_rank_that_is_waited_for_is_the_lowest_of_the_axis_that_waits_longest(waited, rank):
-    """Of axes that do not wait the first is searched, after all that do; a rank does not wait for itself."""
+    """The first of the axes that do not wait is searched, after all that do; a rank does not wait for itself."""
     axes = Axis("tp", np.array([[0, 3]])), Axis("dp", np.array([[0, 2, 1]]))
     standing_ = Representatives(((),) * 2, ((),) * 2, axes, np.array([0, 1, 1, 1]))
     assert standing_.waited_rank(0, 1, waited) == rank
