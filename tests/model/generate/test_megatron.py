@@ -168,6 +168,10 @@ def test_a_deferred_gradient_of_the_head_comes_after_the_last_backward():
     assert [place > received for place in places(later, 2)] == [False] + [True] * 3
     assert not any(place > np.flatnonzero(now.events_of(2).kind == Kind.SEND).max() for place in places(now, 2))
     assert later.events_of(0).flops.tolist() == now.events_of(0).flops.tolist()
+    computed = [sorted(zip(e.name, e.bytes.tolist(), strict=True)) for e in (now.events_of(2), later.events_of(2))]
+    assert [each for each in computed[1] if each not in computed[0]] == []
+    kernels = [sum(e.kind == Kind.COMPUTE) for e in (now.events_of(2), later.events_of(2))]
+    assert kernels[0] == kernels[1]  # nothing but the gradients is computed later
 
 
 @pytest.mark.parametrize(
