@@ -113,6 +113,17 @@ def test_tasks_are_sorted_by_all_the_queues_that_they_cross(seed):
     assert dict(found) == {own: [t for t in crossed if tuple(crossed[t]) == own] for own in map(tuple, crossed.values())}
 
 
+def test_messages_that_were_held_up_longest_come_first_and_of_equal_ones_those_that_lost_most():
+    """Four messages from tick 0, each over a port of its own that was paused for 10, 30, 30 and 20 ticks."""
+    queue, ends = np.arange(1, 5), np.array([100, 100, 150, 100])
+    graph = SimpleNamespace(n_tasks=4, hop_task=np.arange(4), hop_link=queue)
+    rows = np.array([(q, 40, 40 + held, 0) for q, held in zip(queue, (10, 30, 30, 20), strict=True)])
+    took, fluid = (Timeline(np.zeros(4, np.int64), end, end, np.zeros(4), "packets") for end in (ends, np.full(4, 10)))
+    run = SimpleNamespace(timeline=took, lanes=1)
+    found = held_messages(PauseCauses(rows, np.zeros(4, np.int64), ()), 0, run, graph, queue, fluid)
+    assert [(each.queue, each.held_fs) for each in found] == [(3, 30), (2, 30), (4, 20), (1, 10)]
+
+
 def held_of_one_message(pauses, hops, lanes=1, root=0):
     """The message of the given hops, from tick 0 to 100 and alone to 10, as the tree of `root` with these pauses held it up."""
     queue = np.array(hops)
