@@ -193,9 +193,11 @@ def test_control_dependencies_order_nodes_where_no_data_dependency_contradicts_t
     assert waits_of(events) == {"callee": set(), "caller": {"callee"}}
 
 
-def test_computations_without_durations_are_timed_by_the_device(tmp_path):
+@pytest.mark.parametrize("us", [0, 50])
+def test_computations_without_durations_are_timed_by_the_device(tmp_path, us):
+    """Whether or not the file says how long a collective took."""
     nodes = [node(0, "load", MEM_LOAD, tensor_size=10**6), node(1, "mm", COMP, deps=(0,), num_ops=10**12, tensor_size=10**6)]
-    trace = read_foreign(two_ranks(tmp_path, *nodes, node(2, "sum", COLL, deps=(1,), comm_type=0, comm_size=8)))
+    trace = read_foreign(two_ranks(tmp_path, *nodes, node(2, "sum", COLL, deps=(1,), us=us, comm_type=0, comm_size=8)))
     (events,) = trace.events
     assert len(events.lasts_s) == 0
     assert (events.flops.tolist(), events.bytes.tolist()) == ([0, 1e12, 0], [10**6, 10**6, 8])

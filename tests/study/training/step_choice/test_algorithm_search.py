@@ -109,7 +109,7 @@ def test_choices_that_serve_alike_are_returned_once_the_first_with_its_time(monk
     monkeypatch.setattr(AlgorithmSearch, "served", lambda _, c, choice: serves[choice.get(c, EACH_FASTEST)])
     monkeypatch.setattr(AlgorithmSearch, "changes", lambda _, choice: len(choice))
     both = dict.fromkeys((DP, TP), "ring")
-    times_s = {EACH_FASTEST: 3.0, "nccl": 2.5, "tree": 4.0, "never": NEVER}
+    times_s = {EACH_FASTEST: 3.0, "nccl": 2.5, "never": NEVER, "tree": 4.0}
     found = search()._served_steps((both, 2.0, times_s))
     assert [each.time_s for each in found] == [2.0, 3.0, 4.0]
     assert found[0].choice == both
