@@ -195,7 +195,7 @@ def test_control_dependencies_order_nodes_where_no_data_dependency_contradicts_t
 
 @pytest.mark.parametrize("us", [0, 50])
 def test_computations_without_durations_are_timed_by_the_device(tmp_path, us):
-    """Whether or not the file says how long a collective took."""
+    """Whether or not the file says how long a collective took, which is left out then, and told."""
     nodes = [node(0, "load", MEM_LOAD, tensor_size=10**6), node(1, "mm", COMP, deps=(0,), num_ops=10**12, tensor_size=10**6)]
     trace = read_foreign(two_ranks(tmp_path, *nodes, node(2, "sum", COLL, deps=(1,), us=us, comm_type=0, comm_size=8)))
     (events,) = trace.events
@@ -203,6 +203,8 @@ def test_computations_without_durations_are_timed_by_the_device(tmp_path, us):
     assert (events.flops.tolist(), events.bytes.tolist()) == ([0, 1e12, 0], [10**6, 10**6, 8])
     h100, a100 = (emu.replay(trace, topology=FAST, device=device).step_time_s for device in ("h100", "a100-80g"))
     assert 1e-3 < h100 < a100 < 1e-2
+    told = {"durations of requests, as computations have none": 2} if us else {}
+    assert (reading_of(trace).left_out, reading_of(trace).collective_s) == (told, 0)
 
 
 def test_ranks_without_a_file_do_what_equal_ranks_do(tmp_path):

@@ -174,8 +174,12 @@ def _reading(trace: Trace, ranks: Sequence[RankRows], missing: Sequence[int], *,
     """Return what was read of the files."""
     rows = [row for of in ranks for row in of.rows]
     requests = [row for row in rows if row.kind not in (Kind.COMPUTE, Kind.MARK)]
-    operators, lost = sum(of.host_operators for of in ranks), sum(of.lost_callers for of in ranks)
+    operators, is_timed = sum(of.host_operators for of in ranks), any(len(events.lasts_s) for events in trace.events)
     devices = tuple(dict.fromkeys(of.about.device if of.about else _UNNAMED for of in ranks))
+    left_out = {
+        "control dependencies, on nodes that no file has or against data dependencies": sum(of.lost_callers for of in ranks),
+        "durations of requests, as computations have none": 0 if is_timed else sum(row.lasts_s > 0 for row in requests),
+    }
     return Reading(
         format=FORMAT,
         ranks=trace.n_ranks,
@@ -184,9 +188,9 @@ def _reading(trace: Trace, ranks: Sequence[RankRows], missing: Sequence[int], *,
         computations=sum(row.kind == Kind.COMPUTE for row in rows),
         streams=max(len({row.stream for row in of.rows if row.kind == Kind.COMPUTE}) for of in ranks),
         collectives=len(requests),
-        collective_s=sum(row.lasts_s for row in requests),
+        collective_s=sum(row.lasts_s for row in requests) if is_timed else 0.0,
         host_time=host_time or not operators,
-        left_out={"control dependencies, on nodes that no file has or against data dependencies": lost} if lost else {},
+        left_out={what: count for what, count in left_out.items() if count},
         assumptions=(),
         step_times_s=_measured(ranks),
     )
