@@ -195,7 +195,7 @@ def test_control_dependencies_order_nodes_where_no_data_dependency_contradicts_t
 
 @pytest.mark.parametrize("us", [0, 50])
 def test_computations_without_durations_are_timed_by_the_device(tmp_path, us):
-    """Whether or not the file says how long a collective took, which is left out then, and told."""
+    """The file may say how long a collective took: this is left out then, and told."""
     nodes = [node(0, "load", MEM_LOAD, tensor_size=10**6), node(1, "mm", COMP, deps=(0,), num_ops=10**12, tensor_size=10**6)]
     trace = read_foreign(two_ranks(tmp_path, *nodes, node(2, "sum", COLL, deps=(1,), us=us, comm_type=0, comm_size=8)))
     (events,) = trace.events
