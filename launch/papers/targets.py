@@ -209,6 +209,10 @@ def read_targets(path: Path) -> list[Target]:
     with csv_rows(path, "repro", name, COLUMNS) as reader:
         for line in reader:
             row, where = {column: line[column] or "" for column in COLUMNS}, f"{name}, row {line['id']}"
+            if None in line:  # values without a column
+                raise must_be(
+                    where, "values", f"{len(COLUMNS)} at most", len(COLUMNS) + len(line[None]), 'put a text with commas in "'
+                )
             found[row["id"]] = _target(row, where, found)
             _check_effect(found[row["id"]], where)
             _check_reason(found[row["id"]], where)

@@ -358,3 +358,13 @@ def test_an_answer_by_a_formula_is_a_number_with_digits_whatever_was_counted():
     answer = check_formula([("elements", 2097152, 8388608)])
     assert isinstance(answer.ours, float)
     assert not answer.holds
+
+
+def test_a_row_with_more_values_than_columns_is_refused(tmp_path):
+    """A comma outside of quotes would cut the rest of a text off, and nobody would see it."""
+    path = tmp_path / "targets.csv"
+    path.write_text(",".join(COLUMNS) + "\nx-1,table 1,what" + "," * (len(COLUMNS) - 3) + "it is so, as is said\n")
+    with pytest.raises(
+        InputError, match=rf"targets.csv, row x-1: values must be {len(COLUMNS)} at most, got {len(COLUMNS) + 1}"
+    ):
+        read_targets(path)
