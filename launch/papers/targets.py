@@ -36,8 +36,7 @@ REASONS = {  # of a wide tolerance; `note` says more
     "drawn": "one draw is printed",
 }
 WIDE = 0.05  # a tolerance above this share of what is printed needs a reason
-_EFFECT = 2.0  # times the printed effect, or its half, that an effect may be
-_ROUNDING = 1e-12
+_EFFECT, _ROUNDING = 2.0, 1e-12  # times the printed effect, or its half, that an effect may be; what rounding may add
 # The kinds of tolerance. Of `statement` only the function that computes the row can say whether it holds.
 EXACT, RELATIVE, ABSOLUTE, FACTOR = "exact", "relative", "absolute", "factor"
 RANGE, STATEMENT, NONE = "range", "statement", "none"
@@ -209,13 +208,11 @@ def read_targets(path: Path) -> list[Target]:
     with csv_rows(path, "repro", name, COLUMNS) as reader:
         for line in reader:
             row, where = {column: line[column] or "" for column in COLUMNS}, f"{name}, row {line['id']}"
-            if None in line:  # values without a column
-                raise must_be(
-                    where, "values", f"{len(COLUMNS)} at most", len(COLUMNS) + len(line[None]), 'put a text with commas in "'
-                )
-            found[row["id"]] = _target(row, where, found)
-            _check_effect(found[row["id"]], where)
-            _check_reason(found[row["id"]], where)
+            if extra := line.get(None):  # values without a column
+                raise must_be(where, "values", f"{len(COLUMNS)} at most", len(COLUMNS) + len(extra), "quote texts with commas")
+            found[row["id"]] = target = _target(row, where, found)
+            _check_effect(target, where)
+            _check_reason(target, where)
     return [*found.values()]
 
 
