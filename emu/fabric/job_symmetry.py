@@ -6,23 +6,24 @@ Letter: N ranks of a job.
 from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from cachetools import LRUCache
 
-from emu.arrays import I64, column
+from emu.arrays import I64, column, digest
 from emu.equivalence import Orbits
 from emu.fabric.lowering.classes import JobOrbits
-from emu.fabric.lowering.message_routes import MessageRoutes, RoutePairs, shared_routes
+from emu.fabric.lowering.message_routes import MessageRoutes, shared_routes
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
-from emu.topology.paths.spray import shares_kept
+from emu.fabric.route_symmetry import SymmetryImage, keeps_routes
 from emu.topology.symmetry_search import LinkImages
-from emu.topology.topology import Topology, cached_by_topology
+from emu.topology.topology import Router, Topology, cached_by_topology
 
-SymmetryImage = tuple[I64, I64]  # where a symmetry brings every node, and every link
 _PRODUCTS = 2  # products of random powers of the symmetries for which routes are compared too
-_MOST_COMPARED_HOPS = 2**21  # up to this many hops, the routes of all copies are compared
 _MOST_CACHED = 64  # placed schedules of a topology whose routes are cached
+_MOST_VERDICTS = 2**12  # sets of pairs for which it is known whether a router keeps symmetries
+_VERDICTS: WeakKeyDictionary[Router, LRUCache[object, bool]] = WeakKeyDictionary()  # by router
 
 PermutationTest = Callable[[I64], bool]  # says whether a permutation of nodes keeps something
 
@@ -33,8 +34,7 @@ def orbits_of_job(
     """Return the orbits of nodes and links of a job; None if no symmetry makes one rank represent another.
 
     The candidates are the declared symmetries of the topology, or the least powers of them, that map everything in the job onto
-    something in the job. A test says whether routes keep them: on the copies that would stand for all, under each power and
-    some products of powers. Where routes have few enough hops, all copies are tested, which is a proof.
+    something in the job. `keeps_routes` says whether routes keep them.
 
     Args:
         topology: The topology on which the job runs.
@@ -135,11 +135,28 @@ def _keeps_routes(placed: PlacedSchedule, job_orbits: JobOrbits, powers: tuple[S
     """
     known, name = _known_routes(placed.topology), (powers, placed.pairs_name)
     if name not in known:
-        known[name] = _routes_kept(placed, job_orbits, powers)
+        copies = placed.copies(job_orbits)
+        pairs = placed.route_pairs(copies.first)
+        kept = _keep_symmetries(placed, copies, powers)
+        known[name] = shared_routes(placed.topology, pairs, copies, job_orbits.links) if kept else None
     routes = known[name]
     if routes is not None:
         job_orbits.routes[placed] = routes
     return routes is not None
+
+
+def _keep_symmetries(placed: PlacedSchedule, copies: Orbits, powers: tuple[SymmetryPower, ...]) -> bool:
+    """Return whether the routes of a placed schedule keep symmetries.
+
+    The result is cached by the router: topologies that differ in rates and latencies alone have one router.
+    """
+    topology = placed.topology
+    name = (_link_ends(topology), topology.symmetry, topology.spray, powers, placed.pairs_name)
+    known = _VERDICTS.setdefault(topology.router, LRUCache(_MOST_VERDICTS))
+    if name not in known:
+        images, products, _, _ = _images_and_orbits(topology, powers)
+        known[name] = keeps_routes(placed, copies, images, products)
+    return known[name]
 
 
 @cached_by_topology(1)
@@ -151,68 +168,10 @@ def _known_routes(topology: Topology) -> LRUCache[object, MessageRoutes | None]:
     return LRUCache(_MOST_CACHED)
 
 
-def _routes_kept(placed: PlacedSchedule, job_orbits: JobOrbits, powers: tuple[SymmetryPower, ...]) -> MessageRoutes | None:
-    """Return a placed schedule's routes over orbits of links; None if the symmetries do not keep these routes."""
-    topology, copies = placed.topology, placed.copies(job_orbits)
-    images, products, _, _ = _images_and_orbits(topology, powers)
-    pairs, share = placed.route_pairs(copies.first), len(copies.number) / max(1, len(copies.first))
-    proved = _all_hops_kept(placed, len(copies.number), images) if _few_hops(topology, pairs, share) else None
-    if proved is not None:
-        return shared_routes(topology, pairs, copies, job_orbits.links) if proved else None
-    hops = _hops_kept(topology, pairs, (*images, *products))
-    routes = None if hops is None else shared_routes(topology, pairs, copies, job_orbits.links)
-    if hops is None or routes is None or hops * share > _MOST_COMPARED_HOPS:
-        return routes
-    return routes if _hops_kept(topology, placed.route_pairs(np.arange(len(copies.number))), images) is not None else None
-
-
-def _few_hops(topology: Topology, pairs: RoutePairs, share: float) -> bool:
-    """Return whether no message is sprayed, and the routes of all copies have few enough hops to be compared.
-
-    Args:
-        topology: The topology.
-        pairs: The pairs of some copies.
-        share: The number of all copies for each of these.
-    """
-    return topology.spray is None and len(topology.router(*pairs).link) * share <= _MOST_COMPARED_HOPS
-
-
-def _all_hops_kept(placed: PlacedSchedule, copies: int, images: tuple[SymmetryImage, ...]) -> bool | None:
-    """Return whether symmetries map the routes of all pairs onto routes; None if they map a pair onto none of the pairs.
-
-    Each pair is routed once only, as its image is another of the pairs. What holds for symmetries holds for their products.
-    """
-    topology, (src, dst, key) = placed.topology, placed.route_pairs(np.arange(copies))
-    names, number = np.unique(key, return_inverse=True)
-    codes = (src.astype(np.int64) * topology.n_nodes + dst) * len(names) + number
-    order, found = np.argsort(codes), topology.router(src, dst, key)
-    ascending_codes, hops, at = codes[order], found.hops, np.empty_like(order)
-    for node, link in images:
-        mapped = (node[src] * topology.n_nodes + node[dst]) * len(names) + number
-        by_image = np.argsort(mapped)  # sorting both sides is ten times faster than searching one in the other
-        if not np.array_equal(ascending_codes, mapped[by_image]):
-            return None
-        at[by_image] = order
-        if not np.array_equal(hops[at], hops):
-            return False
-        there = np.arange(len(found.link)) + np.repeat(found.start[at] - found.start[:-1], hops)
-        if not np.array_equal(found.link[there], link[found.link]):
-            return False
-    return True
-
-
-def _hops_kept(topology: Topology, pairs: RoutePairs, images: tuple[SymmetryImage, ...]) -> int | None:
-    """Return the number of hops of the routes of pairs; None if a symmetry does not map them onto routes."""
-    src, dst, key = pairs
-    if topology.spray is not None:
-        hops = [shares_kept(topology, topology.spray, pairs, *image) for image in images]
-        return None if None in hops else hops[0]
-    found = topology.router(*pairs)
-    for node, link in images:
-        mapped = topology.router(column(node[src], np.int64), column(node[dst], np.int64), key)
-        if not (np.array_equal(mapped.start, found.start) and np.array_equal(mapped.link, link[found.link])):
-            return None
-    return len(found.link)
+@cached_by_topology(1)
+def _link_ends(topology: Topology) -> str:
+    """Return a digest of the ends of all links of a topology."""
+    return digest((topology.n_nodes, topology.links.src, topology.links.dst))
 
 
 @cached_by_topology(1)

@@ -83,18 +83,22 @@ class PlacedSchedule:
         shape = self.schedule.translate, self.schedule.n_ranks, self.schedule.n_participants
         return digest((*self.classes.pairs, self.nodes, self.key, *shape))
 
+    def copy_images(self, node: I64) -> I64:
+        """Return [D] the copy onto which a permutation of nodes maps each copy's rank or group; -1 if it is none of them."""
+        first = self.npus.ravel() if self.by_rank else self.nodes[:, 0]
+        at = np.full(len(node), -1)
+        at[first] = np.arange(len(first))
+        return np.asarray(at[node[first]])
+
     def keeps(self, node: I64) -> bool:
         """Return whether a permutation of nodes maps the schedule on each group onto the schedule on a group.
 
         Helpers must go to helpers.
         """
-        at = np.full(len(node), -1)
+        images = self.copy_images(node)
         if not self.by_rank:
-            at[self.nodes[:, 0]] = np.arange(len(self.nodes))
-            group = at[node[self.nodes[:, 0]]]
-            return bool((group >= 0).all() and np.array_equal(self.nodes[group], node[self.nodes]))
-        at[self.nodes.ravel()] = np.arange(self.nodes.size)
-        image, n = at[node[self.nodes]], self.schedule.n_ranks
-        group, member = np.divmod(image, n)
+            return bool((images >= 0).all() and np.array_equal(self.nodes[images], node[self.nodes]))
+        n = self.schedule.n_ranks
+        group, member = np.divmod(images.reshape(self.nodes.shape), n)
         moved = self.schedule.translations.rank(np.arange(n), member[:, :1])
-        return bool((image >= 0).all() and (group == group[:, :1]).all() and np.array_equal(member, moved))
+        return bool((images >= 0).all() and (group == group[:, :1]).all() and np.array_equal(member, moved))
