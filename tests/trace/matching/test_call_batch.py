@@ -48,6 +48,11 @@ def program_of_roles(seed: int) -> list[list[dict[str, Any]]]:
             by_tag = sorted(sent, key=lambda message: message[1])  # received in another order than sent
             roles[pair[sender]].append([words.send(count, 1 - sender, tag=tag) for count, tag in sent])
             roles[pair[1 - sender]].append([words.recv(count, sender, tag=tag) for count, tag in by_tag])
+    equal = [words.send(4, 2, group=1, tag=tag) for tag in (0, 1)]  # each role that sends plays two places of a three
+    for place, sends, gets in ((2, 0, 2), (0, 1, 3)):
+        others = [other for other in range(3) if other != place]
+        roles[sends].append([{**row, "root": place} for row in equal])
+        roles[gets].append([words.recv(4, other, group=1, tag=tag) for tag in (0, 1) for other in others])
     return [_mixed(rng, queues, words) for queues in roles]
 
 
@@ -57,6 +62,7 @@ def _mixed(rng: np.random.Generator, queues: list[list[dict[str, Any]]], words: 
     while any(queues):
         queue = queues[rng.integers(len(queues))]
         found += [queue.pop(0)] if queue else [words.compute(1)]
+    found[2:2] = [words.compute(1)] * int(rng.integers(2) * 250)  # rows beyond a byte
     early = int(rng.integers(4))
     return [{**row, "step": int(i >= early)} for i, row in enumerate(found)]
 
@@ -152,6 +158,11 @@ def key_of(call: ByHand) -> tuple[Any, ...]:
     return communicator, AlgorithmOnDims(served), call.name, len(call.ranks), call.root, size, call.elements, b""
 
 
+def request_of(call: ByHand) -> Request:
+    group = GROUPS[call.group]
+    return Request(call.name, group.ranks, call.root, call.elements, "int32", axis=group.axis)
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_calls_that_stay_apart_follow_one_another_as_their_members_come_to_them(seed: int) -> None:
     trace = drawn_trace(seed)
@@ -161,8 +172,7 @@ def test_calls_that_stay_apart_follow_one_another_as_their_members_come_to_them(
         (key_of(call), [[*call.ranks]], [[*call.rows]]) for call in expected
     ]
     for each, call in zip(found, expected, strict=True):
-        group = GROUPS[call.group]
-        asked = Request(call.name, group.ranks, call.root, call.elements, "int32", axis=group.axis)
+        asked = request_of(call)
         new = () if call.name == MESSAGE or asked in known else (asked,)
         assert each.requests == new
         known |= {*new}
@@ -186,10 +196,22 @@ def test_a_batch_has_the_nth_equal_calls_of_all_groups_and_of_messages_those_tha
     assert [(each.what, each.ranks.tolist(), each.rows.tolist()) for each in found] == [
         (what, [[*call.ranks] for call in calls], [[*call.rows] for call in calls]) for (what, _), calls in together.items()
     ]
-    requests = [set(each.requests) for each in found]
-    assert [len(each.requests) for each in found] == [len(each) for each in requests]
-    assert sorted(set[Request]().union(*requests)) == sorted(set(collective_requests(trace)))
-    assert sum(map(len, requests)) == len(set(collective_requests(trace)))
+    known = set[Request]()
+    for each, calls in zip(found, together.values(), strict=True):
+        asked = dict.fromkeys(request_of(call) for call in calls if call.name != MESSAGE)
+        assert each.requests == tuple(request for request in asked if request not in known)
+        known |= {*asked}
+    assert known == set(collective_requests(trace))
+
+
+def test_calls_at_equal_rows_are_ordered_by_what_they_are_then_by_group_then_by_sender(words: Words) -> None:
+    """The first pair exchanges messages, each end sending first, beside the collectives of two other pairs."""
+    both, sums = ([words.send(4, peer), words.recv(4, peer)] for peer in (1, 0)), [words.compute(), words.collective(4)]
+    last = [[words.collective(4), words.compute()], [words.compute(), words.collective(4)]]
+    roles = [words.events(*rows) for rows in (*both, sums[::-1], sums, *last)]
+    trace = trace_of(*roles, role_of_rank=ALL, groups=GROUPS[:3], group_of=tuple((rank // 2,) for rank in ALL))
+    found = [(each.ranks.tolist(), each.rows.tolist()) for each in batches(trace, apart=True)]
+    assert found == [([[*ranks]], [[0, 1]]) for ranks in ((2, 3), (4, 5), (0, 1), (1, 0))]
 
 
 def test_no_calls_are_no_batches() -> None:
@@ -201,6 +223,5 @@ def test_different_requests_are_told_group_by_group_in_the_order_in_which_each_g
     trace, expected = drawn_trace(seed), dict[Request, None]()
     for call in sorted(by_hand(trace), key=lambda call: call.group):
         if call.name != MESSAGE:
-            group = GROUPS[call.group]
-            expected[Request(call.name, group.ranks, call.root, call.elements, "int32", axis=group.axis)] = None
+            expected[request_of(call)] = None
     assert collective_requests(trace) == list(expected)
