@@ -9,7 +9,7 @@ from torch import nn
 from emu.backend.rank.record import Recording
 from emu.cluster.threads.threads import ThreadRanks
 from emu.errors import InputError
-from emu.trace.matching.matcher import matched_calls
+from emu.trace.matching.matcher import collective_requests, matched_calls
 from emu.trace.matching.role_requests import MESSAGE
 from emu.trace.trace import Group
 from tests.trace.laid import MS_OF_FLOATS, WORLD, told, trace_of
@@ -116,3 +116,46 @@ def test_a_call_that_one_member_makes_before_the_first_step_is_part_of_no_step(w
     roles = [words.events(words.collective(8, step=step), words.collective(16, instance=1), words.mark([1])) for step in steps]
     found = matched_calls(trace_of(*roles, role_of_rank=(0, 1)), "float32")
     assert [ask.size_bytes for met in found for ask in met.asks] == [64]
+
+
+def test_messages_of_set_up_may_have_any_size_and_sizes_are_told_in_the_order_of_their_first_message(words):
+    """The ends of the first disagree, which costs no step; the second size is the larger one."""
+    sends = [words.send(8, 1, step=0), words.send(24, 1), words.send(4, 1), words.send(24, 1), words.mark([0])]
+    recvs = [words.recv(9, 0, step=0), words.recv(24, 0), words.recv(4, 0), words.recv(24, 0), words.mark([0])]
+    [met] = matched_calls(trace_of(words.events(*sends), words.events(*recvs), role_of_rank=(0, 1)), "float32")
+    assert [ask.size_bytes for ask in met.asks] == [96, 16]
+    assert (met.ask.tolist(), met.rows.tolist()) == ([0, 1, 0], [[1, 1], [2, 2], [3, 3]])
+
+
+def test_requests_are_told_by_group_where_equivalent_groups_lie_around_another(words):
+    """The first and the last pair play the same roles, and ask for the same of other ranks."""
+    mine, other = (words.events(words.collective(count), words.mark()) for count in (4, 8))
+    groups = tuple(Group("tp", pair) for pair in ((0, 1), (2, 3), (4, 5)))
+    trace = trace_of(mine, other, role_of_rank=(0, 0, 1, 1, 0, 0), groups=groups, group_of=((0,), (0,), (1,), (1,), (2,), (2,)))
+    assert [(each.ranks, each.elements) for each in collective_requests(trace)] == [((0, 1), 4), ((2, 3), 8), ((4, 5), 4)]
+
+
+def test_of_several_queues_that_are_uneven_the_first_is_told_with_its_own_counts(words):
+    """Those of tag 0 and of the other direction are even; of tag 1 there are three sends and one receive."""
+    sends = [words.send(8, 1, tag=tag) for tag in (0, 1, 1, 1, 2, 2)] + [words.recv(8, 1)]
+    recvs = [words.recv(8, 0, tag=tag) for tag in (2, 1, 0)] + [words.send(8, 0)]
+    with pytest.raises(InputError) as error:
+        matched_calls(trace_of(*(words.events(*rows) for rows in (sends, recvs)), role_of_rank=(0, 1)), "float32")
+    assert str(error.value) == (
+        "trace: messages between ranks [0, 1] on group 'world' must be sent and received equally often, got 3 sends and 1 "
+        "receives of tag 1"
+    )
+
+
+@pytest.mark.parametrize("odd", range(3))
+@pytest.mark.parametrize("changed", [{"root": 2}, {"name": "reduce"}, {"bytes": 40}, {"count": 10}])
+def test_a_member_that_differs_is_found_at_any_place_and_in_any_call(words, odd, changed):
+    """Of three calls the one after set-up that has the odd member is named."""
+    rows = [words.collective(8, "broadcast", instance=i, step=int(i > 0)) for i in range(3)]
+    roles = [words.events(*rows[:2], {**rows[2], **(changed if role == odd else {})}, words.mark()) for role in range(3)]
+    three = (Group("tp", (0, 1, 2)),)
+    with pytest.raises(InputError, match=r"^trace: .*(broadcast|reduce) 2 "):
+        matched_calls(trace_of(*roles, role_of_rank=(0, 1, 2), groups=three), "float32")
+    early = [words.events({**rows[0], "bytes": 32 + role}, *rows[1:], words.mark()) for role in range(3)]
+    [met] = matched_calls(trace_of(*early, role_of_rank=(0, 1, 2), groups=three), "float32")
+    assert met.rows.tolist() == [[1] * 3, [2] * 3]
