@@ -90,8 +90,9 @@ def test_a_schedule_is_of_as_many_roles_as_ranks_and_tells_what_was_counted() ->
 def test_a_tag_that_a_trace_can_hold_stays_where_two_pairs_have_it_once_each(tag: int) -> None:
     text = "num_ranks 3\nrank 0 {{ send 1b to 1 tag {0}; send 1b to 2 tag {0}; send 1b to 1 tag 3 }}\n"
     text += "rank 1 {{ recv 1b from 0 tag {0}; recv 1b from 0 tag 3 }}\nrank 2 {{ recv 1b from 0 tag {0} }}\n"
-    own = read(text.format(tag))
-    assert [events.tag.tolist() for events in own.events] == [[tag, tag, 3], [tag, 3], [tag]]
+    turned = text.replace("send 1b to", "S").replace("recv 1b from", "send 1b to").replace("S", "recv 1b from")
+    for own in (read(text.format(tag)), read(turned.format(tag))):
+        assert [events.tag.tolist() for events in own.events] == [[tag, tag, 3], [tag, 3], [tag]]
     large = read(text.format(2**31))
     first, second, third = (events.tag.tolist() for events in large.events)
     assert (sorted(second), third) == ([0, 1], [0])
