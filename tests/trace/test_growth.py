@@ -232,3 +232,22 @@ def test_what_ranks_tell_one_another_in_set_up_is_as_much_of_each_rank(words):
     stated = words.events({**told, "splits": (3, 3, 3, 3)}, asked)
     with pytest.raises(InputError, match="all_gather of 12 on dp"):
         grown(trace_of(stated, role_of_rank=(0,) * 4, groups=dp), 8)
+
+
+@pytest.mark.parametrize("change", [str, str.upper, str.title])
+def test_the_axis_of_both_halves_of_data_parallelism_grows_with_the_replicas_and_not_the_shards(words, change):
+    axes = {"dp_replicate": ((0, 2), (1, 3)), "dp_shard": ((0, 1), (2, 3)), "dp_replicate_shard": ((0, 1, 2, 3),)}
+    groups = tuple(Group(change(axis), ranks) for axis, several in axes.items() for ranks in several)
+    own = tuple(tuple(i for i, group in enumerate(groups) if rank in group.ranks) for rank in range(4))
+    found = grown(trace_of(words.events(words.collective(8)), role_of_rank=(0,) * 4, groups=groups, group_of=own), 8)
+    assert [(group.axis.lower(), group.ranks) for group in found.groups] == [
+        *(("dp_replicate", ranks) for ranks in ((0, 2, 4, 6), (1, 3, 5, 7))),
+        *(("dp_shard", ranks) for ranks in ((0, 1), (2, 3), (4, 5), (6, 7))),
+        ("dp_replicate_shard", tuple(range(8))),
+    ]
+
+
+def test_the_group_of_all_ranks_grows_beside_groups_of_one_rank_each(words):
+    groups = Group("world", (0, 1)), Group("tp", (0,)), Group("tp", (1,))
+    found = grown(trace_of(words.events(words.collective(8)), groups=groups, group_of=((0, 1), (0, 2))), 4)
+    assert [group.ranks for group in found.groups] == [(0, 1, 2, 3), (0,), (1,), (2,), (3,)]

@@ -115,3 +115,25 @@ def test_one_step_alone_waits_for_its_own_events_and_has_its_own_splits(words):
     waits = np.split(events.wait, events.wait_start[1:-1])
     assert [each.tolist() for each in waits] == [[], [0], [0, 1]]
     assert [each.tolist() for each in np.split(events.split, events.split_start[1:-1])] == [[], [3, 5], []]
+
+
+def test_equal_steps_of_many_events_stay_in_the_order_of_issue(words):
+    """Events of both steps come in turn; the second step of the other trace has two of its sixty turned."""
+
+    def groups(*turned):
+        order = [*range(60)]
+        for i in turned:
+            order[i : i + 2] = order[i + 1], order[i]
+        rows = [words.compute(1 + amount, step=step) for pair in enumerate(order) for step, amount in enumerate(pair, 1)]
+        return equal_steps(trace_of(words.events(*rows)))
+
+    assert groups() == ((1, 2),)
+    assert groups(37) == ((2,), (1,))
+
+
+def test_one_step_alone_has_the_times_that_were_measured_of_it(words):
+    rows = [words.compute(each, step=step) for each, step in ((1, 1), (2, 2), (3, 1), (4, 2))]
+    events = replace(words.events(*rows), lasts_s=np.array([0.5, 0.25, 2.0, 8.0]))
+    for step, lasts in ((1, [0.5, 2.0]), (2, [0.25, 8.0])):
+        assert one_step(trace_of(events), step).events[0].lasts_s.tolist() == lasts
+        assert one_step(trace_of(words.events(*rows)), step).events[0].lasts_s.tolist() == []

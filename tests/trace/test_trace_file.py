@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import numpy as np
 import pytest
@@ -115,3 +116,14 @@ def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path, trace: Trace) -
         load(tmp_path / "none")
     with pytest.raises(WriteError, match=r"--trace: cannot write .*Is a directory"):
         save(trace, tmp_path)
+
+
+def test_a_file_from_before_times_were_measured_is_read_as_one_in_which_nothing_was(trace: Trace, tmp_path: Path) -> None:
+    save(trace, tmp_path / "new")
+    with ZipFile(tmp_path / "new") as new, ZipFile(tmp_path / "old", "w") as old:
+        for name in new.namelist():
+            if not name.endswith("/lasts_s.npy"):
+                old.writestr(name, new.read(name))
+    for found, saved in zip(load(tmp_path / "old").events, trace.events, strict=True):
+        assert found.lasts_s.tolist() == []
+        assert {**columns(found), "lasts_s": 0} == {**columns(saved), "lasts_s": 0}

@@ -260,3 +260,18 @@ def test_of_several_differences_the_earliest_event_is_told(words, first, second)
     assert (found.first.rank, found.first.event) == (0, min(first, second))
     assert ("request" in found.first.what) == bool(min(first, second) % 2)
     assert compare(trace(first, second), trace(first, second)).first is None
+
+
+def test_of_several_differences_in_the_order_the_earliest_event_is_told(words):
+    """A computation and a request after it both no longer wait for the first request; requests are looked at in their turn."""
+    groups = Group("tp", (0, 1)), Group("dp", (0, 1))
+
+    def of(*waits):
+        rows = words.collective(8), words.compute(1, waits=waits), words.collective(4, group=1, waits=(1,))
+        return trace_of(words.events(*rows), groups=groups, group_of=((0, 1),) * 2)
+
+    first = compare(of(0), of()).first
+    assert (first.rank, first.event) == (0, 1)
+    told = "a computation of stream 0 comes after 1 of its group's collective requests, but after 0 in the second"
+    assert first.what == told
+    assert compare(of(), of(0)).first.event == 1

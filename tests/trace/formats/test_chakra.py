@@ -241,3 +241,25 @@ def test_a_run_of_operators_of_the_host_alone_computes_on_it(tmp_path):
     (events,) = read_foreign(two_ranks(tmp_path, *nodes)).events
     assert events.kind.tolist() == [Kind.COMPUTE, Kind.COLLECTIVE]
     assert np.isclose(events.lasts_s[0], 40e-6)
+
+
+def test_what_is_told_of_ranks_that_differ_is_of_all_of_them_the_streams_of_the_busiest_and_the_time_of_their_mean(tmp_path):
+    """Rank 0 takes 100 us, and rank 1 takes 200; a node without a start is of no time that anybody measured."""
+    sums = {"comm_type": ALL_REDUCE, "comm_size": 8, "is_cpu_op": False}
+    mine = [
+        node(0, "mm", COMP, us=40, start=1000, is_cpu_op=False, stream=7),
+        node(1, "sum", COLL, (0,), us=60, start=1040, **sums),
+    ]
+    theirs = [
+        node(0, "mm", COMP, us=30, start=5000, is_cpu_op=False, stream=7),
+        node(1, "mul", COMP, us=190, start=5010, is_cpu_op=False, stream=20),
+        node(2, "add", COMP, us=20, is_cpu_op=False, stream=3, callers=(77,)),
+        node(3, "sum", COLL, (0, 2), us=50, start=5100, callers=(78, 79), **sums),
+    ]
+    for rank, nodes in enumerate((mine, theirs)):
+        write(tmp_path, f"run.{rank}.et", *nodes)
+    told = reading_of(read_foreign(tmp_path))
+    assert told.step_times_s == pytest.approx((150e-6,))
+    assert (told.ranks, told.computations, told.streams, told.collectives, told.host_time) == (2, 4, 3, 2, True)
+    assert told.collective_s == pytest.approx(110e-6)
+    assert list(told.left_out.values()) == [3]
