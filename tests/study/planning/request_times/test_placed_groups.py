@@ -108,6 +108,17 @@ def test_the_ports_of_a_group_are_counted_out_and_in_apart_and_each_once() -> No
     assert not ports.routes_vary(np.array([[0, 1, 2], [2, 3, 4]]))
 
 
+def test_places_of_a_pipeline_reach_one_another_by_the_ports_between_them() -> None:
+    """A place an NPU of a ring: from NPU 1 to 3 and back, messages pass NPU 2."""
+    topology, plan = ring_of(5), Plan(pp=5, global_batch=5, microbatch=1)
+    own = PlacedGroups.of(topology, plan, ("pp",), Rates.of(topology), ports_of(topology, 5))
+    found = [own.rates_between(src, dst)[:2] for src, dst in ((0, 1), (1, 3), (3, 1), (4, 0))]
+    assert found == [(2e9, 2e9), (6e9, 4e9), (6e9, 4e9), (10e9, 10e9)]
+    within, neighbours = own.rates(2, "pp")
+    assert (within[:2], neighbours[:2]) == ((13e9, 14e9), (10e9, 10e9))
+    assert own.between(1, 3).rates == own.rates_between(1, 3)
+
+
 def test_ports_are_not_known_where_switches_turn_or_messages_are_sprayed_or_npus_are_too_many(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
