@@ -33,6 +33,7 @@ OWN = {
     PYTORCH: (
         *(
             "dp=4,sharding=fsdp",
+            "dp=4,sharding=zero1",
             "dp=8,sharding=fsdp",
             "dp=8,sharding=fsdp,shard=4",
             "dp=8,sharding=fsdp,shard=2",
