@@ -147,7 +147,7 @@ def test_what_is_under_way_when_a_search_ends_is_left_with_its_bound() -> None:
         (7.0, READY, D),
         (8.0, PLACED, C),
     ]
-    assert (len(own.under_way), D in own.step_bounds_s) == (0, False)
+    assert (len(own.under_way), D in own.step_bounds_s, own.least_s) == (0, False, 7.0)
 
 
 def test_the_table_is_filled_by_promising_plans_then_one_more_is_timed_each_time_that_the_work_has_doubled() -> None:
