@@ -136,7 +136,7 @@ def test_the_second_half_of_a_split_backward_makes_gradients_of_weights_and_free
     ],
 )
 def test_a_backward_frees_what_each_operator_saved_and_keeps_gradients_where_they_are_made(first, dtensors, seen, late):
-    """Those of DTensors are added to others only as the backward ends."""
+    """Gradients of DTensors are added to others only as the backward ends."""
     ledger, stage = Seen(), StageMemory((three(has_dtensors=dtensors),), gives=9)
     memory = BackwardMemory(stage, ledger, first=first, last=False)
     assert [*memory._operators(stage.layers[0])] == []

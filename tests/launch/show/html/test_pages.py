@@ -147,7 +147,7 @@ def test_bars_of_plans_have_their_numbers_and_a_star_where_they_are_the_users(fa
 
 
 def test_a_page_of_plans_tells_each_assumption_once_and_what_was_not_searched(fastest):
-    """Those of the step of the fastest plan are in its own sections."""
+    """The assumptions of the step of the fastest plan are in its own sections."""
     row, own = plan_row(2, 2.0), fastest[0].assumptions
     assert own
     page = plans_page(searched(row, assumptions=(own[0], "of the search"), not_searched=("a", "b")), fastest)

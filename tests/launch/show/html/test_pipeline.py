@@ -134,7 +134,7 @@ def test_a_step_of_no_ticks_has_no_marks_of_time():
 
 
 def test_a_row_of_one_rank_has_its_streams_of_computation_in_one_path_and_its_shares_in_words():
-    """Of 1000 ticks: two streams overlap from 100 to 200; the axis dp, which talks on other ranks alone, leaves its room."""
+    """Two streams overlap for 100 of 1000 ticks; the axis dp, which talks on other ranks alone, leaves its room."""
 
     def lane(stream, *spans):
         return Lane("rank 0", stream, ("",) * len(spans), *np.array(spans, np.int64).T)

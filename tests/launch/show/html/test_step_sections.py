@@ -56,7 +56,7 @@ def test_measured_parts_stand_beside_virtual_ones_of_all_axes_that_either_has():
 
 
 def test_parts_of_the_critical_path_have_the_colour_of_their_axis_the_later_of_one_paler():
-    """What has no axis and is no computation is grey."""
+    """An activity without an axis that is no computation is grey."""
     kinds = [("all_reduce", "tp"), ("host", None), ("computation", None), ("all_gather", "tp"), ("send", "pp"), ("copy", None)]
     path = tuple(PathPart(what, axis, None, None, 6.0 - i) for i, (what, axis) in enumerate(kinds))
     [(_, pieces, _)] = step_page._path(replace(STEP, critical_path=path, step_time_s=21.0)).bars
