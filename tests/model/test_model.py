@@ -132,7 +132,16 @@ def test_an_unknown_model_is_refused_with_the_nearest():
         MODELS.find("llama-tinny")
 
 
-@pytest.mark.parametrize(("plan", "floats"), [(ALONE, 4), (Plan(tp=2, global_batch=2, seq=3), 4 / 2), (PAIR, 5)])
+@pytest.mark.parametrize(
+    ("plan", "floats"),
+    [
+        (ALONE, 4),
+        (Plan(tp=2, global_batch=2, seq=3), 4 / 2),
+        (PAIR, 5),
+        (Plan(pp=2, global_batch=2, seq=3), 4 / 2),
+        (Plan(dp=4, shard=2, sharding="fsdp", global_batch=4, seq=3), 4 / 2),
+    ],
+)
 def test_a_parameter_takes_a_rank_weight_gradient_and_two_moments_and_with_ddp_its_place_in_a_bucket(plan, floats):
     """Each of these floats has 4 bytes and is cut by tp, whatever the activations take."""
     small, larger = toy("toy", 64), toy("toy", 64, more=1000)

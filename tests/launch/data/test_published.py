@@ -161,6 +161,7 @@ def test_a_device_of_a_users_own_is_filed_once_under_its_name(monkeypatch):
     ("text", "dtype", "line"),
     [
         ("h100:sxm", "bfloat16", "no device is called 'h100:sxm'; "),
+        ("mine.toml:sxm", "bfloat16", "no device is called 'mine.toml:sxm'; "),
         ("h100:gemm=0.5", "bfloat16", "no setting of a device is called 'gemm'; did you mean gemm_share"),
         ("h100:gemm_share=half", "bfloat16", "device: gemm_share must be a share above 0 and at most 1, got 'half'"),
         ("h100:launch_overhead=5", "bfloat16", "launch_overhead must be a time of 0 or more"),

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,12 +10,13 @@ import pytest
 from emu.model.plan.plan_text import parse_plan
 from emu.study.training.estimate import EstimateRequest, estimate_and_times
 from emu.topology.catalogue import build_topology
-from emu.trace.report.report import rank_times
+from emu.trace.report.report import RankTimes, rank_times
 from emu.trace.report.request_times import Arrivals
 from emu.units import TICKS_PER_S, format_time
 from launch.data.devices import find_device
+from launch.show.html import pipeline as pipeline_chart
 from launch.show.html.pipeline import pipeline, rows_of
-from launch.show.lanes import lanes_of, representatives
+from launch.show.lanes import Lane, RepresentativeRank, lanes_of, representatives
 from launch.show.step_parts import COMPUTE
 
 WIDE, HIGH = 2000, 24  # of a row
@@ -115,3 +117,48 @@ def test_what_is_too_near_to_be_told_apart_is_one_box(timed):
         gaps = (lane.start[1:] - lane.end[:-1]) / (ended - began) * WIDE
         boxes = drawn(dict(stretches)[COMPUTE])
         assert len(boxes) == 1 + (gaps > 0.2).sum() < 1 + (gaps > 0).sum()
+
+
+@pytest.mark.parametrize("staged", [True, False])
+def test_at_most_64_rows_are_drawn_the_first_of_each_stage_or_of_all_roles(monkeypatch, staged):
+    """Stages are found from the last to the first, each twice; the rank of the figures stands for its own."""
+    found = [RepresentativeRank(i, i, (199 - i) // 2 if staged else None, 4) for i in range(200)]
+    monkeypatch.setattr(pipeline_chart, "representatives", lambda _: found)
+    rows = rows_of(SimpleNamespace(report=SimpleNamespace(rank=193)))
+    of_stages = [193 if stage == 3 else 198 - 2 * stage for stage in range(64)]
+    assert [each.row for each in rows] == (of_stages if staged else [*range(64)])
+
+
+def test_a_step_of_no_ticks_has_no_marks_of_time():
+    assert pipeline_chart._ticks(0) == []
+
+
+def test_a_row_of_one_rank_has_its_streams_of_computation_in_one_path_and_its_shares_in_words():
+    """Two streams overlap for 100 of 1000 ticks; the axis dp, which talks on other ranks alone, leaves its room."""
+
+    def lane(stream, *spans):
+        return Lane("rank 0", stream, ("",) * len(spans), *np.array(spans, np.int64).T)
+
+    lanes = [lane("compute", (0, 200)), lane("compute on stream 1", (100, 300)), lane("pp", (300, 400), (600, 800))]
+    parts = RankTimes(300, {"pp": 250, "": 50}, 0, {}, 0)
+    name, told, stretches = pipeline_chart._row("rank 0", lanes, parts, {"tp": "a", "dp": "b", "pp": "c"}, 1000)
+    assert (name, told) == ("rank 0", "rank 0 computes 30.0 %, communicates 30.0 %, is idle 40.0 % of the step")
+    assert [colour for colour, _ in stretches] == [COMPUTE, "c"]
+    boxes = [drawn(path).tolist() for _, path in stretches]
+    assert boxes == [[[0, 0, 600, 12]], [[600, 20, 200, 4], [1200, 20, 400, 4]]]
+
+
+@pytest.mark.parametrize("stage", [None, 2])
+def test_the_table_of_ranks_has_a_bubble_where_they_have_a_stage_and_an_axis_that_is_exposed_somewhere(stage):
+    parts = RankTimes(3, {"tp": 0, "": 2}, 1, {}, 0), RankTimes(4, {"dp": 5, "tp": 0}, 2, {}, 0)
+    ranks = [RepresentativeRank(row, 10 + row, stage, 6 + row) for row in range(2)]
+    table = pipeline_chart._table([*zip(ranks, parts, strict=True)], 20)
+    of_stage = [["stage"], ["bubble"]] if stage else [[], []]
+    heads = [*of_stage[0], "rank", "stands for", "computation", "dp exposed", "other exposed", *of_stage[1], "idle"]
+    assert [column.head for column in table.columns] == heads
+    keys = {column.head: [column.key(row) for row in table.rows] for column in table.columns}
+    ticks = {"computation": [3, 4], "dp exposed": [0, 5], "other exposed": [2, 0], "bubble": [1, 2], "idle": [15, 11]}
+    assert {head: keys[head] for head in keys if head in ticks} == {
+        head: [each / TICKS_PER_S for each in of] for head, of in ticks.items() if head in heads
+    }
+    assert (keys["rank"], keys["stands for"], keys.get("stage")) == ([10, 11], [6, 7], [2, 2] if stage else None)

@@ -74,6 +74,22 @@ def test_the_time_to_launch_a_request_is_that_of_the_device_and_that_of_the_soft
     assert costed_device(parse_stack("launch=5us"), device).request_overhead_s == pytest.approx(8e-6)
 
 
+@pytest.mark.parametrize(
+    ("words", "kernel", "scale"),
+    [
+        ("software=megatron,attention=unfused", "own", ""),
+        ("software=megatron,attention=fa3,fp8=delayed", "fa3", "tensor"),
+        ("software=megatron,fp8=block", "cudnn", "block"),
+        ("attention=fa3,fp8=row", "fa3", "row"),
+    ],
+)
+def test_a_device_has_the_attention_of_the_software_if_it_is_one_kernel_and_the_scales_of_its_fp8(words, kernel, scale):
+    """A scale that is known from the step before is one of a whole tensor."""
+    device = replace(Device("a-device", {"float32": 1e12}, hbm_Bps=1e12), attention_kernel="own", fp8_scale="other")
+    found = costed_device(parse_stack(words), device)
+    assert (found.attention_kernel, found.fp8_scale) == (kernel, scale)
+
+
 def test_messages_take_the_time_of_the_software_besides_that_of_the_topology():
     slow = replace(NODE, message_fs=7)
     assert costed_topology(parse_stack("alpha=1us"), slow).message_fs == 10**9 + 7
