@@ -42,6 +42,14 @@ def test_a_job_goes_to_the_fullest_copy_that_has_room_or_else_over_those_that_ar
     assert alone == (places if len({place // 6 for place in places}) == 1 else [])
 
 
+def test_of_many_copies_that_are_as_full_a_job_goes_to_the_first_with_room() -> None:
+    """Every third of 90 copies has two free NPUs, the others four or one."""
+    found = machine((2, 5, 4) * 30, copies=90)
+    assert found.place(2, 2, found.free).tolist() == [16, 17]
+    assert found.place(3, 1, found.free).tolist() == [2, 3, 4]
+    assert found.place(10, 1, found.free).tolist() == [2, 3, 4, 5, 20, 21, 22, 23, 38, 39]
+
+
 @pytest.mark.parametrize(("held", "group", "largest"), [((0, 3, 1), 3, 12), ((0, 3, 1), 2, 12), ((5, 6, 1), 1, 6), ((), 4, 12)])
 def test_the_largest_job_has_all_groups_that_each_copy_has_room_for(held: tuple[int, ...], group: int, largest: int) -> None:
     assert machine(held).largest(group) == largest == machine(held).largest(group)
