@@ -73,6 +73,7 @@ def test_packets_beyond_the_room_of_a_queue_are_none_where_they_are_trimmed(loss
 
 def test_a_port_is_charged_with_all_known_pauses_that_its_packets_caused() -> None:
     assert blocked_fs(made()).tolist() == [0, 0, 0, 0, 0, 5 * MS, 0, 7 * MS, 0, 0, 0, 0]
+    assert blocked_fs(made(pauses=np.array([(3, MS, 5 * MS, 0)]))).tolist() == [4 * MS, *[0] * 11]
     assert blocked_fs(made(pauses=np.zeros((0, 4), np.int64))).tolist() == [0] * 12
 
 

@@ -66,7 +66,7 @@ def test_composed_steps_say_whether_requests_that_meet_have_every_message() -> N
 
 @pytest.mark.parametrize(("priorities", "times"), [((0, 0, 0), 2**20), ((0, 7, 7), 2**20), ((5, 0, 63), 2**15)])
 def test_priorities_are_told_with_the_factor_between_two_neighbours(priorities: tuple[int, ...], times: int) -> None:
-    """It is 2**20, but no more than lets the highest of all priorities get 2**30 times as much as the lowest."""
+    """The factor is 2**20, but no more than lets the highest of all priorities get 2**30 times as much as the lowest."""
     (line,) = told(beside(priorities=priorities), share=PRIORITY)
     assert line.startswith(f"on a full link a message gets {times} times as much as one of the next lower priority")
 
@@ -84,7 +84,7 @@ def test_shifts_and_chosen_routes_are_explained_each_by_itself() -> None:
 
 
 def test_npus_compute_for_their_share_of_their_own_step_and_those_without_a_step_never() -> None:
-    """Of 2 + 6 + 4 NPUs, two compute for half of the time, six for an eighth of it, and four are of a job without a step."""
+    """Two of 2 + 6 + 4 NPUs compute for half of the time, six for an eighth of it, and four are of a job without a step."""
     rows = [(2, 0.003, 0.006), (6, 0.001, 0.008), (4, 0.0, 0.0)]
     jobs: Any = [SimpleNamespace(ranks=ranks, compute_s=own, step_s=step) for ranks, own, step in rows]
     assert computing_share(jobs) == pytest.approx((2 / 2 + 6 / 8) / 12)

@@ -19,7 +19,7 @@ def run_of(work_us: int, costs: RunCosts, wait_us: int = 0, *, again: bool = Fal
 
 
 def played(work_us: int, costs: RunCosts, wait_us: int, started_us: int) -> tuple[list[str], list[int]]:
-    """What each microsecond goes to, and the work that is kept before each; it is saved after so much, unless it is over."""
+    """Return what each microsecond goes to, and the work that is kept before each; it is saved unless it is over."""
     spent, kept = ["waits"] * wait_us + ["starts"] * started_us, [0] * (wait_us + started_us + 1)
     for done in range(1, work_us + 1):
         saves = costs.every_us and done % costs.every_us == 0 and done < work_us
