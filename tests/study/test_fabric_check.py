@@ -10,10 +10,12 @@ from emu.fabric.engine.packets.ways import path_ways
 from emu.fabric.packet_fabric import PacketFabric, engine_choice, packet_fabric
 from emu.fabric.run import run_graph
 from emu.study import fabric_check
-from emu.study.fabric_check import RUNS, check_fabric
+from emu.study.fabric_check import RUNS, _blocking, _crossing, check_fabric, unchecked
 from emu.study.measure.bench import bench
 from emu.study.measure.request import BenchRequest
+from emu.study.packet_figures import port_name
 from tests.fabric.packets.packet_cases import BARE, RING, STAR, messages, rounds_of_ring
+from tests.study.test_packet_figures import MS, TOPOLOGY, made
 
 MIB = 2**20
 ROCE = packet_fabric("packets", "roce")
@@ -85,3 +87,38 @@ def test_a_bench_is_checked_in_the_window_of_all_of_it(algorithm: str) -> None:
     assert plain.fabric_check is None
     assert row.fabric_check.share == 1.0
     assert 1 < row.fabric_check.least < 1.05
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "runs", "beyond"),
+    [(0.94, 1.0, 8, True), (0.96, 1.04, 8, False), (1.0, 1.06, 8, True), (1.06, 1.07, 8, True), (0.9, 1.2, 0, False)],
+)
+def test_a_check_is_beyond_where_any_run_differs_by_more_than_five_percent(least, most, runs, beyond) -> None:
+    assert replace(unchecked("roce", ""), least=least, most=most, runs=runs).is_beyond is beyond
+
+
+def test_ports_that_block_longest_over_all_runs_come_first_and_then_those_in_which_most_waited() -> None:
+    """In two runs of several ports, queue 7 blocks for 7 and 2 ms and queue 5 for 5 and 8 ms; queue 2 blocks for no time."""
+    first = made()
+    pauses = np.array([(2, 0, 8 * MS, 5), (5, 0, 2 * MS, 7), (5, 0, 9 * MS, -1)])
+    second = replace(first, pauses=pauses, queue_bytes=first.queue_bytes[:, ::-1])  # queue 9 is as full as queue 2 was
+    found = _blocking([first, second], TOPOLOGY)
+    assert [*found] == [5, 7, 2]
+    assert [each.blocked_s for each in found.values()] == [0.0065, 0.0045, 0]
+    assert [each.most_bytes for each in found.values()] == [300, 900, 900]
+    assert [each.port for each in found.values()] == [port_name(TOPOLOGY, queue, 2) for queue in found]
+    empty = replace(first, queue_bytes=first.queue_bytes * (np.arange(12) == 5))
+    assert [*_blocking([empty, empty], TOPOLOGY)] == [5]
+
+
+def test_messages_over_a_port_are_added_up_by_their_ends_and_request_and_the_three_largest_are_told() -> None:
+    """Five pairs send to NPU 0; of one of them, messages are of two requests, and the busiest request (-1) has no name."""
+    sent = [(1, 0, MIB), (2, 0, 3 * MIB), (1, 0, MIB), (3, 0, MIB), (4, 0, MIB), (2, 0, MIB), (0, 5, 9 * MIB)]
+    graph = messages(STAR, sent)
+    down = int(np.flatnonzero((STAR.links.src == STAR.n_npus) & (STAR.links.dst == 0))[0])
+    requests = np.array([-1, 0, -1, -1, 2, 2, -1])
+    assert _crossing(graph, down, requests, STAR, lambda number: f"request {number}") == (
+        "3 MiB from NPU 2 to NPU 0 (request 0)",
+        "2 MiB from NPU 1 to NPU 0",
+        "1 MiB from NPU 2 to NPU 0 (request 2)",
+    )

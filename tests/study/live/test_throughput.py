@@ -114,6 +114,18 @@ def test_a_job_ends_if_its_last_try_is_over_before_the_system_has_reacted() -> N
     assert told(course(SEGMENT, link, until_s=100, detect_s=5))[1] == (16, WAITS, 0)  # without tries nobody gives up
 
 
+def test_an_account_has_the_figures_of_the_job_without_faults_and_of_each_span() -> None:
+    """Steps of 2 s have 640 tokens; with half a link for 5 of 20 seconds, a quarter of 10 s is lost."""
+    found = course(STAR, "link 0-8 slow 0.5 from 10s to 15s", until_s=20)
+    assert (found.topology, found.device, found.ranks, found.until_s) == (STAR.name, "none", 8, 20)
+    assert (found.step_time_s, found.tokens_per_s) == (2, 320)
+    assert found.faults == ("link 0-8 slow 0.5 from 10s to 15s",)
+    assert [span.tokens_per_s for span in found.spans] == pytest.approx([320, 160, 320])
+    assert [(span.begin_s, span.end_s) for span in found.spans] == [(0, 10), (10, 15), (15, 20)]
+    assert (found.slower_s, found.goodput) == (pytest.approx(2.5), pytest.approx(17.5 / 20))
+    assert (found.waiting_s, found.saving_s, found.down_s, found.starting_s, found.again_s) == (0, 0, 0, 0, 0)
+
+
 def test_spares_are_said_not_to_be_counted() -> None:
     """The segment has 10 NPUs for 8 ranks; the star has none to spare."""
     link = f"link 0-{nic_of(SEGMENT, 0)[0][1]} slow 0.5 at 10s"
@@ -207,6 +219,9 @@ def test_a_halt_is_that_of_a_step_that_is_played_by_the_clock() -> None:
         ({"restart_s": inf}, 10, "restart must be a time of 0 or more"),
         ({"resend_s": 1.0}, 10, "must both be above 0"),
         ({"save_s": 2.0}, 10, "checkpoint must be 0 s without checkpoint_every, got '2 s'"),
+        ({"save_s": 0.5}, 10, "checkpoint must be 0 s without checkpoint_every, got '0.5 s'"),
+        ({"resend_s": 0.5}, 10, "must both be above 0"),
+        ({"resends": 1}, 10, "must both be above 0"),
         ({"save_every_s": 0.0}, 10, "checkpoint_every must be a time above 0"),
         ({"save_every_s": 1e-3}, 9000, "checkpoint_every must be 0.9 s or more"),
         ({}, 0, "until must be above 0"),

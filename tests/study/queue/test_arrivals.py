@@ -68,3 +68,39 @@ def test_a_mistake_is_answered_with_its_line(tmp_path, text, line, words):
     assert message.startswith(f"{tmp_path / 'jobs.csv'}, line {line}: ")
     assert words in message
     assert "\n" not in message
+
+
+def test_jobs_are_numbered_in_the_order_of_the_file_and_know_their_line(tmp_path):
+    jobs = read(tmp_path, HEAD + "0,8,60,\n\n5,64,7,3\n5,1,2,\n")
+    assert [job.number for job in jobs] == [0, 1, 2]
+    assert [job.where.rpartition(", ")[2] for job in jobs] == ["line 2", "line 4", "line 5"]
+    assert [job.trained for job in jobs] == [None] * 3
+
+
+@pytest.mark.parametrize(
+    ("line", "submit_us", "npus", "work_us", "priority"),
+    [
+        ("0.0000004,1,0.0000006,-1000000000", 0, 1, 1, -(10**9)),
+        ("1000000000,64,1000000000,1000000000", 10**15, 64, 10**15, 10**9),
+        ("0.0000015,1,0.000001,-0", 2, 1, 1, 0),
+    ],
+)
+def test_numbers_are_taken_from_a_microsecond_to_thirty_years(tmp_path, line, submit_us, npus, work_us, priority):
+    (job,) = read(tmp_path, HEAD + line + "\n")
+    assert (job.submit_us, job.npus, job.work_us, job.priority) == (submit_us, npus, work_us, priority)
+
+
+@pytest.mark.parametrize(
+    "line", ["0,1,0.0000004,", "0,1,1000000001,", "1000000001,1,1,", "0,1,1,1000000001", "0,1,1,-1000000001", "0,1,1,--3"]
+)
+def test_numbers_beyond_these_are_refused(tmp_path, line):
+    with pytest.raises(InputError, match="line 2: "):
+        read(tmp_path, HEAD + line + "\n")
+
+
+def test_steps_of_a_model_may_be_a_thousand_million_and_take_no_seconds_yet(tmp_path):
+    (job,) = read(tmp_path, TRAINED + "3,8,llama-tiny,dp=8,1,1,1000000000\n")
+    assert (job.work_us, job.trained.steps, job.trained.global_batch) == (0, 10**9, 1)
+    for words in ("1,1,1000000001", "1,0,5", "0,1,5"):
+        with pytest.raises(InputError, match="must be a whole number of 1 or more"):
+            read(tmp_path, TRAINED + f"3,8,llama-tiny,dp=8,{words}\n")
