@@ -1,4 +1,4 @@
-"""Whether the routes of a placed schedule keep the symmetries of its job: the route of a pair's image is its route's image.
+"""The test that routes keep the symmetries of a job: the route of each pair's image is the image of its route.
 
 Letters: R pairs of a copy, D copies, L links.
 """

@@ -106,7 +106,7 @@ def test_the_error_of_a_step_is_that_of_its_own_kind() -> None:
 
 @pytest.mark.parametrize(("n", "expected"), [(2, 0.5641895835), (3, 0.8462843753), (1000, 3.2414357769)])
 def test_the_largest_of_normal_draws_is_as_far_above_a_single_one_as_its_integral_says(n: int, expected: float) -> None:
-    """Of two and three draws in closed form, 1 / sqrt(pi) and 1.5 / sqrt(pi); of a thousand by Harter (1961)."""
+    """Two and three draws have closed forms, 1 / sqrt(pi) and 1.5 / sqrt(pi); a thousand are in Harter (1961)."""
     assert expected_largest(n) - expected_largest(1) == pytest.approx(expected, abs=2e-6)
 
 

@@ -1,4 +1,4 @@
-"""What a chooser asks for: the NPUs of a request's ranks, its root, its bytes, and how many groups ask at once."""
+"""The request of a chooser: the NPUs of a request's ranks, its root, its bytes, and how many groups ask at once."""
 
 from dataclasses import replace
 from typing import Any

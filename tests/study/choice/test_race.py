@@ -160,7 +160,7 @@ def test_of_algorithms_that_are_as_fast_the_first_by_name_wins_whichever_is_time
 def test_bounds_come_in_their_order_however_many_messages_they_have_and_equal_sends_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The same sends have equal bounds, equal messages and equal digests: here the first letter of the name."""
+    """Equal sends have equal bounds, equal messages and equal digests: here the first letter of the name."""
     rows = {
         "ab": (5.0, 30.0, 7, 0.0),
         "aa": (6.0, 30.0, 7, 0.0),

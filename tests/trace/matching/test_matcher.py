@@ -136,7 +136,7 @@ def test_requests_are_told_by_group_where_equivalent_groups_lie_around_another(w
 
 
 def test_of_several_queues_that_are_uneven_the_first_is_told_with_its_own_counts(words):
-    """Those of tag 0 and of the other direction are even; of tag 1 there are three sends and one receive."""
+    """Sends and receives of tag 0 and of the other direction are even; of tag 1 there are three sends and one receive."""
     sends = [words.send(8, 1, tag=tag) for tag in (0, 1, 1, 1, 2, 2)] + [words.recv(8, 1)]
     recvs = [words.recv(8, 0, tag=tag) for tag in (2, 1, 0)] + [words.send(8, 0)]
     with pytest.raises(InputError) as error:
@@ -150,7 +150,7 @@ def test_of_several_queues_that_are_uneven_the_first_is_told_with_its_own_counts
 @pytest.mark.parametrize("odd", range(3))
 @pytest.mark.parametrize("changed", [{"root": 2}, {"name": "reduce"}, {"bytes": 40}, {"count": 10}])
 def test_a_member_that_differs_is_found_at_any_place_and_in_any_call(words, odd, changed):
-    """Of three calls the one after set-up that has the odd member is named."""
+    """The error names the one of three calls after set-up that has the odd member."""
     rows = [words.collective(8, "broadcast", instance=i, step=int(i > 0)) for i in range(3)]
     roles = [words.events(*rows[:2], {**rows[2], **(changed if role == odd else {})}, words.mark()) for role in range(3)]
     three = (Group("tp", (0, 1, 2)),)

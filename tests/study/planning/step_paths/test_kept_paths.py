@@ -1,4 +1,4 @@
-"""What is kept of one plan serves another only where it is the same: bounds of many plans, and each by paths of its own."""
+"""Parts that are kept of one plan serve another only where they are equal: bounds of many plans beside those of each alone."""
 
 from dataclasses import replace
 from random import Random
