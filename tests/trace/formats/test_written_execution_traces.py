@@ -279,6 +279,17 @@ def test_files_of_other_runs_and_ranks_are_refused(trace, words, tmp_path):
         read_foreign(tmp_path)
 
 
+@pytest.mark.parametrize("ranks", [(0, 2, 7), (1, 2)])
+@pytest.mark.parametrize("number", [1, 4])
+def test_each_group_of_a_written_rank_has_it_and_ranks_of_the_run_alone(number, ranks, trace, tmp_path):
+    """Rank 0 is in groups 1 and 4, its first and its last."""
+    written(trace, tmp_path / "run.et")
+    groups = json.loads((tmp_path / "run.groups.json").read_text())
+    (tmp_path / "run.groups.json").write_text(json.dumps({**groups, str(number): ranks}))
+    with pytest.raises(InputError, match=r"'run.0.et' .* group .*; (give|groups)"):
+        read_foreign(tmp_path)
+
+
 def test_a_node_without_what_the_others_have_is_refused(trace, tmp_path):
     written(trace, tmp_path / "run.et")
     head, first, *nodes = unframed((tmp_path / "run.0.et").read_bytes())

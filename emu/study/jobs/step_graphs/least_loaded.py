@@ -24,16 +24,15 @@ _MOST_PAIRS = 2**15
 def on_least_loaded_routes(jobs: Sequence[PlacedJob]) -> tuple[PlacedJob, ...]:
     """Return jobs whose messages take the least loaded of their paths, the most intense job first.
 
+    Every message of each job must be known (`PlacedJob.is_whole`).
+
     Raises:
-        InputError: A job is so large that not every message is known, or the topology sprays messages.
+        InputError: The topology sprays messages, or a job has too many pairs.
     """
     for job in jobs:
         if job.topology.spray is not None:
             mend = "take it with another route="
             raise InputError(f"jobs: routes least-loaded: {job.topology.name} spreads messages over all paths; {mend}")
-        if not job.is_whole:
-            what = "few enough events for a whole graph where routes are least-loaded"
-            raise must_be("jobs", f"the step of {job.job.name}", what, "too many", "take fewer ranks or own routes")
     found, load_s = [*jobs], np.zeros(len(jobs[0].topology.links))
     for number in by_intensity(jobs, [job.link_s(is_composed=False) for job in jobs]):
         found[number] = jobs[number].rerouted(_with_choices(jobs[number], load_s))
