@@ -55,7 +55,7 @@ _MUST: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] = (
 @cache
 def expected_largest(n: int) -> float:
     """Return the expected value of the largest of n draws from the standard normal distribution."""
-    points = np.linspace(-10, 10, 4001)  # a hundredth of a thousandth below the integral to infinity, for n up to a billion
+    points = np.linspace(-10, 10, 4001)  # each value is 0.0025 below its integral, which cancels in differences
     below = np.array([NormalDist().cdf(float(x)) for x in points]) ** n
     return float(np.trapezoid(np.where(points > 0, 1 - below, -below), points))
 
