@@ -1,5 +1,8 @@
 """A library's choice for the requests of a run: what it sees of a group, and which words ask for it."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from emu.collective.choice import AlgorithmOnDims, Request
@@ -36,6 +39,16 @@ def test_a_group_is_seen_by_its_servers_and_whether_its_order_follows_them(
     npus: tuple[int, ...], servers: int, in_order: bool
 ) -> None:
     assert group_network(HOSTS, npus) == GroupNetwork(len(npus), servers, in_order, 450e9, 50e9, False, False)
+
+
+def test_a_group_is_seen_by_its_slowest_ports() -> None:
+    """GPU 1 has half of the bandwidth to its host, and GPU 6 a fifth of that to its NIC."""
+    links = HOSTS.links
+    slower = np.where(links.dimension == 0, (links.src == 1) / 2, (links.src == 6) * 4 / 5)
+    uneven = replace(HOSTS, links=replace(links, bandwidth_Bps=links.bandwidth_Bps * (1 - slower)))
+    seen = [group_network(uneven, npus) for npus in ((0, 1, 4), (4, 5, 6), (0, 1, 5, 6), (2, 3, 7))]
+    assert [each.within_Bps for each in seen] == [225e9, 450e9, 225e9, 450e9]
+    assert [each.between_Bps for each in seen] == pytest.approx([50e9, 10e9, 10e9, 50e9])
 
 
 def test_the_word_of_a_library_serves_every_group_by_its_own_servers() -> None:
