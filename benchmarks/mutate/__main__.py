@@ -167,10 +167,15 @@ def chosen(words: Iterable[str], count: int, seed: int) -> list[Fault]:
 
 
 def tests_of(fault: Fault, record: Record | None, seconds: dict[str, float] | None, *, near: bool) -> list[str]:
-    """Return the tests to run for a fault: those that execute its line if a record says so, else those chosen by its file."""
+    """Return the tests to run for a fault: those that execute its line if a record says so, else those chosen by its file.
+
+    The import of a module is recorded under no test: tests that execute another line of the file come first, then all chosen.
+    """
     named = seeing(ROOT, fault.path, near=near)
-    executing = record.tests(fault.path, fault.line) if record else []
-    return in_order(executing, named, seconds) or named
+    if record is None:
+        return named
+    executing = in_order(record.tests(fault.path, fault.line), named, seconds)
+    return executing or [*in_order(record.tests_of_file(fault.path), named, seconds), *named]
 
 
 def main(words: list[str]) -> int:

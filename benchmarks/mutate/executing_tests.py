@@ -43,7 +43,17 @@ class Record:
         by_line = self._data.contexts_by_lineno(str(file))
         lines = statement_lines(ast.parse(file.read_bytes()), line)
         contexts = {context for each in lines for context in by_line.get(each, ())}
-        return [] if "" in contexts else sorted({context.rpartition("|")[0] for context in contexts})
+        return [] if "" in contexts else _names(contexts)
+
+    def tests_of_file(self, path: Path) -> list[str]:
+        """Return the tests that executed any statement of a file, which see most of what its import makes."""
+        by_line = self._data.contexts_by_lineno(str((self.root / path).resolve()))
+        return _names({context for contexts in by_line.values() for context in contexts} - {""})
+
+
+def _names(contexts: set[str]) -> list[str]:
+    """Return the names of the tests of some contexts, which pytest-cov calls `TEST|run`."""
+    return sorted({context.rpartition("|")[0] for context in contexts})
 
 
 def seconds_of_tests(report: Path) -> dict[str, float]:

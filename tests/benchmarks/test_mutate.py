@@ -4,6 +4,7 @@ import ast
 from collections import defaultdict
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from coverage import CoverageData
@@ -324,3 +325,12 @@ def test_a_record_tells_the_tests_that_executed_a_line_unless_an_import_did(tiny
         data.add_lines({str((tiny / MODULE).resolve()): lines})
     record = Record(written, tiny)
     assert [record.tests(MODULE, line) for line in (SEEN, UNSEEN, 4)] == [["tests/t.py::a[x|y]"], [], []]
+    assert record.tests_of_file(MODULE) == ["tests/t.py::a[x|y]"]
+    assert record.tests_of_file(Path("no.py")) == []
+
+
+def test_a_fault_of_an_import_is_tried_first_by_the_tests_that_execute_its_file(tiny):
+    fault = next(iter(drawn(tiny, [MODULE], 1)))
+    record = SimpleNamespace(tests=lambda *of: [], tests_of_file=lambda path: ["tests/far.py::t"] * (path == fault.path))
+    found = mutate.tests_of(fault, record, {}, near=False)
+    assert found == ["tests/far.py::t", *mutate.tests_of(fault, None, None, near=False)]

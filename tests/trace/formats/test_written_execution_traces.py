@@ -200,6 +200,13 @@ def test_other_programs_find_what_they_look_for(trace, tmp_path):
     assert groups == {str(number): list(group.ranks) for number, group in enumerate(GROUPS, 1)}
 
 
+@pytest.mark.parametrize(("bytes_in_all", "of_a_rank"), [(4004, 2002), (4005, 2003)])
+def test_what_each_rank_gives_to_a_gathering_is_a_whole_number_of_bytes(bytes_in_all, of_a_rank, words, tmp_path):
+    gathering = words.events({**words.collective(0, name="all_gather"), "bytes": bytes_in_all})
+    written(trace_of(gathering), tmp_path / "run.et")
+    assert attrs_of(nodes_of(tmp_path / "run.0.et")[0])["comm_size"] == (INT64, of_a_rank)
+
+
 def test_the_words_of_chakra_alone_take_as_long(trace, tmp_path):
     """Without what Emu adds, a trace is one of another program: its step takes the same time."""
     written(trace, tmp_path / "run.et")
