@@ -331,6 +331,6 @@ def test_a_record_tells_the_tests_that_executed_a_line_unless_an_import_did(tiny
 
 def test_a_fault_of_an_import_is_tried_first_by_the_tests_that_execute_its_file(tiny):
     fault = next(iter(drawn(tiny, [MODULE], 1)))
-    record = SimpleNamespace(tests=lambda *of: [], tests_of_file=lambda path: ["tests/far.py::t"] * (path == fault.path))
+    record = SimpleNamespace(tests=lambda *_: [], tests_of_file=lambda path: ["tests/far.py::t"] * (path == fault.path))
     found = mutate.tests_of(fault, record, {}, near=False)
     assert found == ["tests/far.py::t", *mutate.tests_of(fault, None, None, near=False)]
