@@ -37,6 +37,9 @@ _MOST_STEP = 2**31
 MOST_SKEW_US = 1000.0  # how long a kernel may begin before its launch: two clocks are never quite equal
 
 
+Thread = tuple[object, object]  # its process and its own number, as the profile has them
+
+
 class ProfileSpans(NamedTuple):
     """Time spans of a profile, such as kernels or operators, as columns of equal length; times are in microseconds."""
 
@@ -86,7 +89,7 @@ class RankProfile:
     operators: ProfileSpans  # [O]
     annotations: ProfileSpans  # [A]
     names: tuple[str, ...]
-    threads: tuple[object, ...]
+    threads: tuple[Thread, ...]
     streams: tuple[tuple[int, int], ...]  # device and stream
     args: Mapping[int, Mapping[str, Any]]  # by the number of the event: of communication, of kernels that say what they send
     syncs: Mapping[int, Mapping[str, Any]]  # arguments of the waits of CUDA, by correlation
@@ -107,7 +110,7 @@ class _Reader:
         self.head: dict[str, Any] = {}
         self.rows = {kind: _Rows() for kind in ("kernels", "calls", "operators", "annotations")}
         self.names: dict[str, int] = {}
-        self.threads: dict[object, int] = {}
+        self.threads: dict[Thread, int] = {}
         self.streams: dict[object, int] = {}
         self.args: dict[int, Mapping[str, Any]] = {}
         self.syncs: dict[int, Mapping[str, Any]] = {}
