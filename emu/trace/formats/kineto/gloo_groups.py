@@ -108,7 +108,7 @@ def _order(profile: RankProfile, place: int) -> tuple[bool, int]:
         profile: The profile.
         place: The number of the thread in the profile.
     """
-    process, number = (int(of) if str(of).isdigit() else 0 for of in profile.threads[place])
+    process, number = (int(str(of)) if str(of).isdigit() else 0 for of in profile.threads[place])
     return number < process, number
 
 
