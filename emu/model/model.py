@@ -228,7 +228,7 @@ def _read(given: Mapping[str, Any], of: Any, where: str, whose: str) -> Any:
 
 def _value(value: object, kind: Any, key: str, where: str) -> object:
     if isinstance(kind, types.UnionType):  # X | None: a table, if it is given at all
-        kind = next(each for each in typing.get_args(kind) if each is not types.NoneType)
+        kind = typing.get_args(kind)[0]
     if is_dataclass(kind):
         if not isinstance(value, dict):
             raise must_be(where, key, f"a table of {', '.join(f.name for f in fields(kind))}", value)
