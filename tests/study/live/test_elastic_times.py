@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from emu.model.plan.plan import Plan
-from emu.study.live.elastic_job import ElasticJob, Leg, time_elastic, traces_by_plan
+from emu.study.live.elastic_job import ElasticJob, Leg, _plan_for_remaining, time_elastic, traces_by_plan
 from emu.study.live.faulty_job import FaultyJob
 from emu.study.training.learn.checkpoints import CheckpointFolder
 from emu.study.training.learn.program import Program
@@ -110,3 +110,17 @@ def test_plans_that_did_not_come_to_an_end_are_run_for_two_steps_and_each_once(s
     found = traces_by_plan(ElasticJob(legs, learned, final), choice, run_on)
     assert found == {NARROW: "the trace of the job", WIDE: "a trace of 4 ranks"}
     assert ran == [(4, Program("llama-tiny", WIDE, b"", short, 0, 0.1))]
+
+
+@pytest.mark.parametrize(
+    ("lost", "batch", "step", "dp"),
+    [((1,), 12, 4, 3), ((1, 2), 12, 4, 2), ((1,), 8, 4, 2), ((1, 2, 3), 12, 4, 1), ((1,), 12, 3, 4)],
+)
+def test_the_plan_that_goes_on_has_the_largest_dp_that_divides_the_batch_and_finds_room(
+    lost: tuple[int, ...], batch: int, step: int, dp: int
+) -> None:
+    """Four copies lose some NPUs of four at step 4."""
+    program: Any = SimpleNamespace(plan=Plan(dp=4, global_batch=batch, seq=16), model="tests/data/two-layers.toml")
+    switch = build_topology("switch:n=4,bandwidth=50GB/s,latency=500ns")
+    faults = [parse_fault(f"npu {npu} at step 4") for npu in lost]
+    assert _plan_for_remaining(program, switch, faults, step) == Plan(dp=dp, global_batch=batch, seq=16)

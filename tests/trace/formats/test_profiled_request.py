@@ -139,6 +139,12 @@ OPERATORS = [  # name, the dims of its arguments, its values, and the operation,
     ("_reduce_scatter_base_", [[10], [30]], [], ("reduce_scatter", 30, 0, 0, ())),
     ("alltoall_base_", [[50], [40, 3]], ["", "", "", "[9, 9]", "[1, 2, 3]"], ("all_to_all", 120, 0, 0, (20, 40, 60))),
     ("alltoall_base_", [[150], [40, 3]], ["", "", "", "[1, 2, 3]"], ("all_to_all", 150, 0, 0, ())),
+    (
+        "alltoall_base_",
+        [[60], []],
+        ["", "", "", "[9, 9]", "[1, 2, 3]"],
+        ("all_to_all", 60, 0, 0, (0, 0, 0)),
+    ),  # it gives nothing
     ("alltoall_", [[[1], [2]], [[4, 2], [5]]], [""] * 5, ("all_to_all", 13, 0, 0, (8, 5))),
     ("gather_", [[], [[10]]], ["", "", "", "1"], ("gather", 30, 1, 0, ())),
     ("scatter_", [[[10]], []], ["", "", "", "2"], ("scatter", 30, 2, 0, ())),
