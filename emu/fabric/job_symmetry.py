@@ -152,11 +152,19 @@ def _keep_symmetries(placed: PlacedSchedule, copies: Orbits, powers: tuple[Symme
     """
     topology = placed.topology
     name = (_link_ends(topology), topology.symmetry, topology.spray, powers, placed.pairs_name)
-    known = _VERDICTS.setdefault(topology.router, LRUCache(_MOST_VERDICTS))
+    known = _known_verdicts(topology.router)
     if name not in known:
         images, products, _, _ = _images_and_orbits(topology, powers)
         known[name] = keeps_routes(placed, copies, images, products)
     return known[name]
+
+
+def _known_verdicts(router: Router) -> LRUCache[object, bool]:
+    """Return the cache of a router's verdicts; it is a new one where nothing can be kept by the router, such as a method."""
+    try:
+        return _VERDICTS.setdefault(router, LRUCache(_MOST_VERDICTS))
+    except TypeError:
+        return LRUCache(_MOST_VERDICTS)
 
 
 @cached_by_topology(1)

@@ -85,3 +85,22 @@ def test_topologies_that_differ_in_rates_alone_compare_their_routes_once(monkeyp
     assert len(calls) == 1
     assert np.array_equal(2 * rates[0], rates[1])
     assert np.array_equal(orbits[0].nodes.number, orbits[1].nodes.number)
+
+
+class Unhashable:
+    """A router that nothing can be kept by."""
+
+    __hash__ = None  # type: ignore[assignment]
+    __slots__ = ("router",)
+
+    def __init__(self, router):
+        self.router = router
+
+    def __call__(self, src, dst, key):
+        return self.router(src, dst, key)
+
+
+def test_a_router_by_which_nothing_can_be_kept_is_compared_each_time():
+    topology = build_topology(LINE)
+    of_class = replace(topology, router=Unhashable(topology.router))
+    assert np.array_equal(found(of_class, ALGORITHMS[0]).nodes.number, found(topology, ALGORITHMS[0]).nodes.number)
