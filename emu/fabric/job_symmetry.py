@@ -16,7 +16,7 @@ from emu.equivalence import Orbits
 from emu.fabric.lowering.classes import JobOrbits
 from emu.fabric.lowering.message_routes import MessageRoutes, shared_routes
 from emu.fabric.lowering.placed_schedule import PlacedSchedule
-from emu.fabric.route_symmetry import SymmetryImage, keeps_routes
+from emu.fabric.route_symmetry import SymmetryImage, routes_keep_symmetries
 from emu.topology.symmetry_search import LinkImages
 from emu.topology.topology import Router, Topology, cached_by_topology
 
@@ -34,7 +34,7 @@ def orbits_of_job(
     """Return the orbits of nodes and links of a job; None if no symmetry makes one rank represent another.
 
     The candidates are the declared symmetries of the topology, or the least powers of them, that map everything in the job onto
-    something in the job. `keeps_routes` says whether routes keep them.
+    something in the job. `routes_keep_symmetries` says whether routes keep them.
 
     Args:
         topology: The topology on which the job runs.
@@ -136,8 +136,8 @@ def _keeps_routes(placed: PlacedSchedule, job_orbits: JobOrbits, powers: tuple[S
     known, name = _known_routes(placed.topology), (powers, placed.pairs_name)
     if name not in known:
         copies = placed.copies(job_orbits)
+        kept = _keep_symmetries(placed, copies, *name)
         pairs = placed.route_pairs(copies.first)
-        kept = _keep_symmetries(placed, copies, powers)
         known[name] = shared_routes(placed.topology, pairs, copies, job_orbits.links) if kept else None
     routes = known[name]
     if routes is not None:
@@ -145,17 +145,23 @@ def _keeps_routes(placed: PlacedSchedule, job_orbits: JobOrbits, powers: tuple[S
     return routes is not None
 
 
-def _keep_symmetries(placed: PlacedSchedule, copies: Orbits, powers: tuple[SymmetryPower, ...]) -> bool:
+def _keep_symmetries(placed: PlacedSchedule, copies: Orbits, powers: tuple[SymmetryPower, ...], pairs_name: str) -> bool:
     """Return whether the routes of a placed schedule keep symmetries.
 
     The result is cached by the router: topologies that differ in rates and latencies alone have one router.
+
+    Args:
+        placed: The placed schedule.
+        copies: The orbits of its copies.
+        powers: The symmetries.
+        pairs_name: The digest of the schedule's pairs.
     """
     topology = placed.topology
-    name = (_link_ends(topology), topology.symmetry, topology.spray, powers, placed.pairs_name)
+    name = (_link_ends(topology), topology.symmetry, topology.spray, powers, pairs_name)
     known = _known_verdicts(topology.router)
     if name not in known:
         images, products, _, _ = _images_and_orbits(topology, powers)
-        known[name] = keeps_routes(placed, copies, images, products)
+        known[name] = routes_keep_symmetries(placed, copies, images, products)
     return known[name]
 
 

@@ -17,7 +17,7 @@ _MOST_ROUTED_PAIRS = 2**19  # up to this many pairs of all copies, each is route
 _MOST_COMPARED_HOPS = 2**21  # up to this many hops, the routes of all copies are compared
 
 
-def keeps_routes(
+def routes_keep_symmetries(
     placed: PlacedSchedule, copies: Orbits, images: tuple[SymmetryImage, ...], products: tuple[SymmetryImage, ...]
 ) -> bool:
     """Return whether symmetries map the routes of a placed schedule onto routes.

@@ -76,8 +76,8 @@ def test_a_copy_that_represents_others_is_compared_however_many_hops_there_are(k
 
 
 def test_topologies_that_differ_in_rates_alone_compare_their_routes_once(monkeypatch):
-    calls, plain = [], route_symmetry.keeps_routes
-    monkeypatch.setattr("emu.fabric.job_symmetry.keeps_routes", lambda *of: calls.append(of) or plain(*of))
+    calls, plain = [], route_symmetry.routes_keep_symmetries
+    monkeypatch.setattr("emu.fabric.job_symmetry.routes_keep_symmetries", lambda *of: calls.append(of) or plain(*of))
     slow = build_topology(LINE)
     fast = replace(slow, links=replace(slow.links, bandwidth_Bps=2 * slow.links.bandwidth_Bps))
     orbits = [found(each, ALGORITHMS[0]) for each in (slow, fast)]
