@@ -48,6 +48,10 @@ class CachedFakeMode(FakeTensorMode):
         unsafe = self._allow_unsafe_data_ptr_access
         self._guard = _native._set_warn_deprecated_on_mutable_data_ptr if unsafe else _native._set_throw_on_mutable_data_ptr
 
+    def __deepcopy__(self, memo: object) -> "CachedFakeMode":
+        """Return this mode itself: the copy of a tensor, such as the weight of a copied layer, is of the same mode."""
+        return self
+
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         """Return False: calls need no guard against torch.compile, as in `OperatorCounter`."""

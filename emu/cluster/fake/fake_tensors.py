@@ -6,6 +6,7 @@ from a fake tensor is unknown: it can be printed and averaged, but no branch can
 """
 
 import sys
+import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -191,6 +192,7 @@ def _replacements(numbers: KnownNumbers) -> Iterator[Replacement]:
     yield PipelineStage, "_warmup_backward_result", lambda _, received_result: received_result
     yield GradScaler, "_maybe_opt_step", _step_without_overflow
     yield FakeTensor, "__reduce_ex__", _refuse_to_pickle
+    yield FakeTensor, "__deepcopy__", _copy
 
 
 def _numpy(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -209,6 +211,14 @@ def _step_without_overflow(_: object, optimizer: Any, state: dict[str, Any], *ar
     for found in state["found_inf_per_device"].values():
         found.item()
     return optimizer.step(*args, **kwargs)
+
+
+def _copy(tensor: FakeTensor, memo: dict[int, Any]) -> torch.Tensor:
+    """Return a copy of a fake tensor; PyTorch asks for the address of its data, and warns of that."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Accessing the data pointer of FakeTensor is deprecated")
+        copied: torch.Tensor = torch.Tensor.__deepcopy__(tensor, memo)
+    return copied
 
 
 def _refuse_to_pickle(*_: object) -> NoReturn:

@@ -85,6 +85,35 @@ def test_ddp_rebuilds_its_buckets_without_data(script):
     assert (ran.peak_by_part[0] == traced.peak_by_part[0]).all()
 
 
+COPIES = """
+import copy
+import torch
+import torch.distributed as dist
+from torch import nn
+
+dist.init_process_group()
+layer = nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True)
+model = nn.TransformerEncoder(layer, 2).cuda()
+average = copy.deepcopy(model)
+wrapped = nn.parallel.DistributedDataParallel(model)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for _ in range(3):
+    wrapped(torch.randn(2, 8, 32).cuda()).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    for kept, new in zip(average.parameters(), model.parameters(), strict=True):
+        kept.data.lerp_(new.data, 0.1)
+"""
+
+
+def test_copied_layers_go_to_an_npu_and_are_trained_without_data(script, capfd):
+    ran, traced = both(script(COPIES), 2)
+    told = compare(ran, traced)
+    assert told.equal, told.first
+    assert (ran.peak_by_part[0] == traced.peak_by_part[0]).all()
+    assert capfd.readouterr().err == ""
+
+
 def test_a_model_that_is_put_on_its_npu_and_trained_in_mixed_precision_does_the_same_without_data(tmp_path):
     ran, traced = both(SCRIPTS / "tutorials" / "amp.py", 2, str(tmp_path / "losses"))
     told = compare(ran, traced)
