@@ -3,6 +3,7 @@
 import base64
 import html
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from emu.study.faults.waste import Waste
 from launch.show.canvas import picture_bytes
 from launch.show.chart.step_chart import waste_figure
 from launch.show.html.waste_page import faults_page
+from launch.show.text.estimate_table import plan_columns
 from launch.show.text.machine_table import MachineWaste
 
 MODEL = ("--model", "llama-tiny", "--seq", "32")
@@ -57,6 +59,16 @@ def test_every_column_of_figures_is_sorted_by_their_values(emu, tmp_path, comman
                 seen.add(head)
                 assert [float(key) for key, _ in cells] == pytest.approx(values, rel=0.02, abs=6e-4), head
     assert heads <= seen
+
+
+def test_plans_are_sorted_by_the_least_time_of_what_was_not_timed_the_proved_ones_first():
+    least_s = {"proved": None, "from 900 ms": 0.9, "from 1.2 s": 1.2, "from 10 s": 10.0}  # as text, 1.2 s and 10 s come first
+    rows = [SimpleNamespace(least_untimed_s=each) for each in least_s.values()]
+    [proof] = [column for column in plan_columns([]) if column.head == "proof"]
+    assert [proof.text(row) for row in rows] == [*least_s]
+    keys = [proof.key(row) for row in rows]
+    assert keys == sorted(keys)
+    assert len({*keys}) == len(rows)
 
 
 def test_how_often_the_waste_is_how_large_rises_from_the_least_to_the_most():
