@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,7 @@ def share_of(given: float | str, name: str) -> float:
 
 def read_share(given: float | str) -> tuple[str, float]:
     """Return the text of a share, such as 90% or 0.9, and its value; -1 if it is none."""
-    text = given if isinstance(given, str) else f"{given:f}"
+    text = given if isinstance(given, str) else f"{Decimal(str(given)):f}"
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(%?)", text)
     return text, float(found[1]) / (100 if found[2] else 1) if found else -1.0
 
@@ -112,13 +113,25 @@ def fault_model(arguments: dict[str, Any]) -> Callable[[int], Faults]:
     if arguments["rate"] is not None:
         return _without_times(arguments)
     parts = tuple(_failure_domain(text, node) for text in several(arguments["domain"]))
-    if arguments["afr"] is not None and (share := share_of(arguments["afr"], "--afr")):
-        mtbf = DAYS_PER_YEAR / share
+    if arguments["afr"] is not None:
+        mtbf = _mtbf_of(arguments["afr"])
     if (mtbf is None) != (mttr is None):
         raise InputError("faults: --mtbf or --afr, and --mttr go together; give both or none")
     if mtbf is not None and mttr is not None:
         return partial(lifetime_faults, npus_per_node=node, parts=(PartLifetimes(mtbf, mttr), *parts), days=span, seed=seed)
     return _logged_faults(arguments, parts).for_machine
+
+
+def _mtbf_of(afr: float | str) -> float:
+    """Return the days between two faults of a node, of whose kind this share fails in a year.
+
+    Raises:
+        InputError: it is no share, or none fails.
+    """
+    share = share_of(afr, "--afr")
+    if not share:
+        raise must_be("faults", "--afr", "a share above 0 and below 1, such as 4%", str(afr), "nodes that never fail: --rate 0")
+    return DAYS_PER_YEAR / share
 
 
 def _without_times(arguments: dict[str, Any]) -> Callable[[int], Faults]:

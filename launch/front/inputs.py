@@ -180,6 +180,11 @@ def algorithm_words(words: Words, stack: Stack) -> tuple[str, ...]:
     return (stack.library or AUTO, *several(words))
 
 
+def algorithms_with(stack: Stack, algorithms: Words) -> tuple[str, ...]:
+    """Return words that choose algorithms, as `algorithm_words` returns them, with another stack."""
+    return algorithm_words(several(algorithms)[1:], stack)
+
+
 def placement_order(axes: Words) -> tuple[str, ...]:
     """Return the axes in the order of their placement (neighbouring NPUs first); () if none are given."""
     return tuple(filter(None, axes.split(","))) if isinstance(axes, str) else tuple(axes)

@@ -32,13 +32,13 @@ _TOLD = 3  # algorithms whose first failure is printed in full
 class Verification(Result[VerificationRow], files=PICTURES):
     """The proof of each algorithm on each number of ranks, beside its claimed time."""
 
-    cases: tuple[tuple[Algorithm, Shape], ...]  # the algorithm and the shape of each row
+    cases: tuple[tuple[Algorithm, Shape], ...]  # the algorithm and the shape of each row, then those that were not proved yet
     executed: "dict[tuple[str, str, int], dict[str, object]]"  # what ran between processes; empty: nothing
 
     @property
     def failed(self) -> list[tuple[VerificationRow, Algorithm, Shape]]:
         """The rows that fail, those with wrong results before those whose claim is not kept."""
-        found = [(row, *case) for row, case in zip(self.rows, self.cases, strict=True) if row.failed]
+        found = [(row, *case) for row, case in zip(self.rows, self.cases, strict=False) if row.failed]
         return sorted(found, key=lambda failure: not failure[0].refused)
 
     @property

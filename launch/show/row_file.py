@@ -11,7 +11,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 from emu.errors import WriteError
-from emu.files import write_file
+from emu.files import is_stream, write_file
 
 
 def plain(value: object) -> object:
@@ -88,6 +88,7 @@ class RowFile:
     """A writer that writes rows to a file or to stdout as they become known.
 
     A file is written whole, at most once a second and at the end, so that a crash leaves what was known a second before.
+    A stream, such as a pipe, is written once, at the end.
 
     Args:
         path: A name that ends in one of `ENDINGS`, or `STDOUT`, which takes lines of JSON.
@@ -97,13 +98,14 @@ class RowFile:
     def __init__(self, path: Path, print_line: Callable[[str], None]) -> None:
         self._path, self._print, self._rows, self._next_s = path, print_line, list[object](), 0.0
         self._failed: WriteError | None = None
+        self._is_stream = path != STDOUT and is_stream(path)
 
     def add(self, row: object) -> None:
         """Add a known row, and write the file if a second has passed."""
         self._rows.append(row)
         if self._path == STDOUT:
             self._print(json_line(row))
-        elif self._failed is None and time.monotonic() >= self._next_s:
+        elif self._failed is None and not self._is_stream and time.monotonic() >= self._next_s:
             try:
                 self._save()
             except WriteError as error:

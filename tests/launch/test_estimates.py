@@ -164,3 +164,13 @@ def test_less_dp_is_still_such_that_experts_regroup_its_ranks(emu):
     step = ("estimate", "--model", "gpt-moe-tiny", "--plan", "ep=4,dp=12", "--global-batch", "12", "--seq", "64")
     found = emu(*step, "--topology", "switch:n=10,bandwidth=50GB/s,latency=1us", "--scale-dp", "--json").json
     assert (found["ranks"], found["dp"], found["global_batch"]) == (8, 8, 8)
+
+
+def test_the_trace_of_a_step_with_less_dp_is_of_the_ranks_that_were_timed(emu, tmp_path):
+    trace, switch = tmp_path / "s.trace", "switch:n=4,bandwidth=50GB/s,latency=1us"
+    step = ("--model", "llama-tiny", "--plan", "dp=8,microbatch=1", "--global-batch", "8", "--seq", "64")
+    told = emu("estimate", *step, "--topology", switch, "--scale-dp", "--trace", str(trace), "--json").json
+    assert (told["ranks"], told["dp"]) == (4, 4)
+    [again] = emu("replay", str(trace), "--topology", switch, "--json").json
+    assert again["ranks"] == 4
+    assert again["step_time_s"] == pytest.approx(told["step_time_s"], rel=1e-9)

@@ -8,7 +8,7 @@ import pytest
 from matplotlib.image import imread
 
 from emu import InputError, faults
-from launch.front.fault_model import days_of
+from launch.front.fault_model import days_of, read_share
 
 BESIDE = ("infinitehbd:k=3", "infinitehbd:k=2", "big-switch:n=2880", "nvl:72", "nvl:576", "tpuv4:cubes=5x3x3")
 
@@ -157,6 +157,10 @@ def test_a_report_has_all_machines_and_needs_no_network(emu, tmp_path) -> None:
         (["--rate", "2"], "faults: --rate must be a share of 0 or more and below 1, such as 1.17% or 0.0117, got '2'"),
         (["--mtbf", "3"], "faults: --mtbf must be hours, days or years above 0, such as 12h, 60d or 3y, got '3'"),
         (["--mtbf", "3y"], "faults: --mtbf or --afr, and --mttr go together; give both or none"),
+        (
+            ["--afr", "0"],
+            "faults: --afr must be a share above 0 and below 1, such as 4%, got '0'; nodes that never fail: --rate 0",
+        ),
         (["--mtbf", "3y", "--rate", "1%"], "faults: --rate and --mtbf exclude each other; give one of them"),
         (["--rate", "1%", "--checkpoint", "1s"], "faults: --checkpoint needs faults with times"),
         (["--domain", "npus=64"], "faults: --domain must be npus=64,mtbf=1y,mttr=4h, each once, got 'npus=64'"),
@@ -191,3 +195,10 @@ def test_a_machine_larger_than_the_log_is_one_line(emu) -> None:
     done = emu("faults", *topologies(["infinitehbd:dims=8x128x2x4"]))
     assert done.code == 2
     assert "the machine must be at most 400 hosts of 8 NPUs, those of the log, got 1024; take fewer NPUs, or" in done.err
+
+
+def test_a_share_that_is_a_small_number_is_not_0() -> None:
+    """Of 720 nodes, 0.0000001 fail in a year."""
+    assert read_share(1e-7) == ("0.0000001", 1e-7)
+    found = faults(topology="nvl:72", afr=1e-7, mttr="1d")
+    assert found.rows[0].waste.faulty == 0

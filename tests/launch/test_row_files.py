@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -92,3 +94,14 @@ def test_rows_and_the_answer_are_not_both_printed(emu):
     done = emu(*BENCH, "--out", "-", "--json")
     said = "emu: --out: - prints rows, and --json prints the answer; leave one of them out\n"
     assert (done.code, done.out, done.err) == (2, "", said)
+
+
+def test_a_pipe_gets_each_row_once(emu, tmp_path):
+    """A file is written again as rows come; what was written to a pipe stays written."""
+    pipe, got = tmp_path / "rows.jsonl", list[str]()
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: got.extend(pipe.read_text().splitlines()))
+    reader.start()
+    assert emu(*ASKED["cost"], "--out", str(pipe)).code == 0
+    reader.join(timeout=60)
+    assert [json.loads(line)["topology"] for line in got] == ["nvl:72", "infinitehbd:k=3"]

@@ -1,8 +1,10 @@
 """A command that Ctrl-C or SIGTERM stops prints the report of what was finished, and says how many that is."""
 
+import re
+
 import pytest
 
-from launch.front import measurements
+from launch.front import measurements, proofs
 from launch.front.steps import estimates
 
 BOARDS = ("--topology", "switch:n=4,bandwidth=50GB/s,latency=1us", "--topology", "ub-mesh:board")
@@ -73,3 +75,19 @@ def test_json_is_that_of_a_whole_answer_and_a_file_has_the_rows(emu, monkeypatch
     assert (done.code, done.out) == (130, "")
     assert ("not printed, as JSON is that of a whole answer" in done.err) == (option == ("--json",))
     assert (tmp_path / "rows.jsonl").exists() == (option != ("--json",))
+
+
+def test_finished_proofs_are_printed(emu, monkeypatch):
+    proofs_of = proofs.verified
+
+    def stopping(*given):
+        rows = proofs_of(*given)
+        yield next(rows)
+        yield next(rows)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(proofs, "verified", stopping)
+    done = emu("verify", "all_reduce", "--ranks", "2", "--ranks", "4")
+    assert done.code == 130
+    assert re.search("emu: interrupted: 2 of [0-9]+ were finished and are printed", done.err)
+    assert len([line for line in done.out.splitlines() if line.startswith("all_reduce")]) == 2

@@ -185,3 +185,20 @@ def test_a_scenario_in_a_file_is_swept(emu, tmp_path):
     assert json.loads(emu("estimate", "--config", str(scenario), "--sweep", "seq=32,64", "--json").out)[0]["point"] == {
         "seq": "32"
     }
+
+
+def test_a_setting_of_a_device_that_is_swept_is_that_of_each_device_in_whichever_order_they_are_named(emu):
+    settings, devices = ("--sweep", "device.gemm_share=0.2,0.9"), ("--sweep", "device=h100,a100-80g")
+    found, turned = (rows(emu(*STEP, *swept).out) for swept in ((*settings, *devices), (*devices, *settings)))
+    times = {(row["device.gemm_share"], row["device"]): row["step_time_s"] for row in found}
+    assert times == {(row["device.gemm_share"], row["device"]): row["step_time_s"] for row in turned}
+    assert len({*times.values()}) == 4
+
+
+def test_a_library_that_is_swept_chooses_the_algorithms_of_its_point(emu):
+    """Within a host NCCL takes rings where the fastest of all are direct."""
+    step = ("estimate", "--model", "llama-tiny", "--plan", "tp=4,dp=2", "--global-batch", "16", "--seq", "64")
+    on = ("--topology", "dgx-h100:superpod:servers=2")
+    [swept] = rows(emu(*step, *on, "--sweep", "stack.library=nccl").out)
+    named, auto = (emu(*step, *on, *stack, "--json").json["step_time_s"] for stack in (("--stack", "library=nccl"), ()))
+    assert float(swept["step_time_s"]) == named > auto

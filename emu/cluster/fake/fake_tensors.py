@@ -217,7 +217,7 @@ def _copy(tensor: FakeTensor, memo: dict[int, Any]) -> torch.Tensor:
     """Return a copy of a fake tensor; PyTorch asks for the address of its data, and warns of that."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Accessing the data pointer of FakeTensor is deprecated")
-        copied: torch.Tensor = torch.Tensor.__deepcopy__(tensor, memo)
+        copied: torch.Tensor = torch.Tensor.__deepcopy__(tensor, memo)  # type: ignore[no-untyped-call]
     return copied
 
 

@@ -105,6 +105,8 @@ def read_log(path: Path, units: int = 0) -> FaultLog:
     _check_apart(rows, name)
     server, start, end = (np.array(values) for values in list(zip(*rows, strict=True))[1:])
     number = np.arange(len(rows))
+    if not end.max():
+        raise must_be(name, "end_day", "above 0 in one line or more, as the log covers the days until the last one", "0 in all")
     return FaultLog(units or int(server.max()) + 1, float(end.max()), column(server, np.int64), start, end, number)
 
 

@@ -17,6 +17,7 @@ from emu.collective.choice import Choice
 from emu.errors import InputError
 from emu.model.plan.plan import AXES, COPIES, EXPERT_AXES, Plan, group_rows
 from emu.model.stack.stack import Stack
+from emu.study.training.axes import slots_of
 from emu.study.training.composed.software_costs import costed_topology
 from emu.study.training.estimate import EstimateRequest, estimate_and_times
 from emu.study.training.step.step import LEFT_OUT, time_trace
@@ -283,8 +284,9 @@ def times_of_trace(trace: Trace, chosen: Callable[[Topology], Choice], device: D
 
 def times_of_estimate(request: EstimateRequest, device: Device) -> StepTimes:
     """Return a function that gives the seconds of an estimated step on a machine; all steps of the job are equal."""
+    slots = slots_of(request.plan, request.axes)
 
     def timed(fabric: MachineState) -> Sequence[float]:
-        return (estimate_and_times(request, fabric.topology, device, speed=fabric.speed)[0].step_time_s,)
+        return (estimate_and_times(request, fabric.topology, device, speed=fabric.speed[slots])[0].step_time_s,)
 
     return timed

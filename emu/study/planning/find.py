@@ -118,7 +118,7 @@ def _run_search(
 def _no_time_error(prepared: PreparedSearch, search: Search) -> InputError:
     """Return the error of a search that has no plan with a time."""
     if not search.plans.quick_s:
-        return _no_room_error(prepared)
+        return InputError(search.plans.refusal) if search.plans.refusal else _no_room_error(prepared)
     count = len(search.plans.quick_s)
     line = f"plan: none of the {count} plans that were composed can be timed in full"
     return mendable(line, "plan", prepared.request.given, "ask `emu estimate` for one of them, which says why")

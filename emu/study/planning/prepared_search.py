@@ -12,6 +12,7 @@ from emu.errors import InputError, must_be
 from emu.model.generate.generate import groups_of_axis, roles_by_place
 from emu.model.model import Model, find_model
 from emu.model.operator import ModelOperator, Tokens
+from emu.model.pipeline_order import ORDERS
 from emu.model.plan.plan import Plan
 from emu.model.plan.plan_text import read_words, spell
 from emu.registry import unknown
@@ -105,6 +106,8 @@ def _space(request: PlanRequest, model: Model, topologies: Sequence[Topology]) -
             raise must_be("plan", "beside", f"a plan of the {request.npus} NPUs", f"{spell(plan)} of {plan.world}")
         check(plan, model, request.stack)
     given = read_words(request.given) if request.given else {}
+    if given.get("order") and given["order"] not in ORDERS:
+        raise unknown("order of a pipeline", str(given["order"]), ORDERS)
     return Space(model, request.stack, request.npus, request.global_batch, request.seq, given)
 
 

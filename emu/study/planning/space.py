@@ -105,7 +105,7 @@ class Space:
             if pp == 1:
                 yield 1, "", (), microbatch
                 continue
-            passes, executed = rank_batch // microbatch, self.stack.software.is_executed
+            passes, executed = rank_batch // (microbatch or 1), self.stack.software.is_executed
             for vp, order in product(self._virtual(pp), self._values_of("order", self.stack.software.orders)):
                 if ORDERS[order].takes(vp) and ORDERS[order].fits(passes, pp, executed=executed):
                     layers = () if self.model.layers % (pp * vp) == 0 else even_layers(self.model.layers, pp * vp)

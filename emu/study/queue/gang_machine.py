@@ -132,20 +132,23 @@ class GangMachine:
         if (apart.sum(axis=1) // group).sum() * group + group <= size:
             return NOWHERE
         for copy in np.argsort(-apart.sum(axis=1), kind="stable").tolist():
-            part = self._most_groups(left, group, apart[copy])
+            served, part = self._most_groups(left, group, apart[copy])
             found.append(part + copy * apart.shape[1])
-            left -= len(part)
+            left -= served
             if left <= 0:
                 return column(np.concatenate(found), np.int64)
         return NOWHERE
 
-    def _most_groups(self, size: int, group: int, free: Bool) -> I64:
-        """Return the places of as many groups of a job as one copy has room for."""
+    def _most_groups(self, size: int, group: int, free: Bool) -> tuple[int, I64]:
+        """Return the most NPUs of a job, in whole groups, that have room on one copy, and the places that they hold there.
+
+        They hold more places than they are NPUs where groups are filled up to whole blocks.
+        """
         for count in range(min(-(-size // group), int(free.sum()) // group), 0, -1):
             found = self._place(min(size, count * group), group, free)
             if len(found):
-                return found
-        return NOWHERE
+                return min(size, count * group), found
+        return 0, NOWHERE
 
     def largest(self, group: int) -> int:
         """Return the NPUs of the largest job of whole groups that could start now."""

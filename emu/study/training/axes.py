@@ -55,11 +55,15 @@ def npus_of(topology: Topology, plan: Plan, axes: Sequence[str]) -> I64:
 
     Arguments and errors as in `with_axes`.
     """
-    return column(place(topology, plan.world)[_slots(plan, axes_of(plan, axes))], np.int64)
+    return column(place(topology, plan.world)[slots_of(plan, axes)], np.int64)
 
 
-def _slots(plan: Plan, axes: tuple[str, ...]) -> I64:
-    """Return [ranks] the position of each rank in the order in which the first axis counts fastest."""
+def slots_of(plan: Plan, axes: Sequence[str]) -> I64:
+    """Return [ranks] the position of each rank in the order in which NPUs are given, where the first axis counts fastest.
+
+    Arguments and errors as in `axes_of`.
+    """
+    axes = axes_of(plan, axes)
     sizes = [plan.sizes[axis] for axis in axes]
     stride = dict(zip(axes, [prod(sizes[:i]) for i in range(len(sizes))], strict=True))
     ranks, slots, below = np.arange(plan.world), np.zeros(plan.world, np.int64), 1

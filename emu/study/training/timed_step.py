@@ -162,7 +162,7 @@ def time_replay(
         return timed(choice)
     try:
         search = _algorithm_search(trace, choice, topology, device, dtype)
-        choices = search.choices(trace.digest(), dtype, device, words)
+        choices = search.choices(trace.digest(), dtype, device, words, search.step.npus)
     except InputError:  # one rank of each role cannot represent all: each request is chosen for alone
         return timed(choice)
     return search.timed_by_best(choices, timed=timed)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from emu.errors import InputError, RunError, WriteError, must_be
+from emu.topology.fault_injection.fault_script import at_times, read_faults
 from launch.cli.options.files import may_fail, print_text, write_output
 from launch.front.argument_rules import check_needs
 from launch.front.result import Result, TraceOutput
@@ -43,7 +44,7 @@ def ask_and_save(question: Callable[..., Result[Any]], options: dict[str, Any], 
     lanes = {name: options.pop(name) for name in ("every_rank",) if name in options}  # of commands that time ranks
     as_json, out = options.pop("as_json", False), options.pop("out", None)
     answer = ask_and_print(partial(question, **options, **more), out, as_json=as_json)
-    for name, path in files.items():
+    for name, path in files.items() if answer.has_report else ():
         if path is not None:
             how = lanes if name == "timeline" else {}
             write_output(path, partial(getattr(answer, f"save_{_SAVED_BY.get(name, name)}"), **how))
@@ -154,8 +155,8 @@ def check_fault(options: Mapping[str, Any], *single: str) -> None:
     Raises:
         InputError: one of them was given.
     """
-    for name in single:
-        if (options["fault"] or options.get("checkpoint")) and options[name]:
+    for name in single if _reports_every_step(options) else ():
+        if options[name]:
             raise InputError(
                 f"--{name}: shows a single step, and --fault and --checkpoint report every step of a job; leave --{name} out"
             )
@@ -167,5 +168,19 @@ def check_job_picture(options: Mapping[str, Any]) -> None:
     Raises:
         InputError: it was given.
     """
-    if options["png"] is not None and not (options["fault"] or options.get("checkpoint")):
-        raise InputError("--png: draws the steps of a job with faults, and no --fault is given; add a --fault")
+    if options["png"] is not None and not _reports_every_step(options):
+        none = "each --fault is at a time within one step" if options["fault"] else "no --fault is given"
+        mend = "add a --fault at a step" if options["fault"] else "add a --fault"
+        raise InputError(f"--png: draws the steps of a job with faults, and {none}; {mend}")
+
+
+def _reports_every_step(options: Mapping[str, Any]) -> bool:
+    """Return whether the command reports every step of a job; a paced run with faults at times reports one step.
+
+    Raises:
+        InputError: a file of faults cannot be read, or a text is no fault.
+    """
+    if options.get("checkpoint"):
+        return True
+    faults = read_faults(options["fault"])
+    return bool(faults) and not ("pace" in options and at_times(faults))

@@ -56,8 +56,9 @@ class StepEstimates(TimedSteps[StepEstimate], drawn_by="chart.step_chart:parts_f
             InputError: the format cannot hold the step.
             WriteError: a file cannot be written.
         """
-        step = generate(find_model(str(self.request.model)), self.request.plan, self.request.stack)
         timed = self.timed[0]
+        request = self.request.scaled_to(timed.topology)
+        step = generate(find_model(request.model), request.plan, request.stack)
         write_trace(TraceLayout(step, timed.choice, timed.topology, timed.device, timed.dtype), output_path(path))
 
 
@@ -177,7 +178,8 @@ def _job_with_faults(request: EstimateRequest, topology: Topology, device: Devic
 
 
 def _step_at(request: EstimateRequest, point: SweepPoint) -> StepEstimate:
-    """Return the step at a point of a sweep; algorithms, axes and scale_dp come from the request."""
+    """Return the step at a point of a sweep; words of algorithms, axes and scale_dp come from the request."""
     plan = parse_plan(point.said["plan"], global_batch=point.whole("global-batch"), seq=point.whole("seq"))
-    asked = replace(request, model=point.model, plan=plan, stack=point.stack)
+    algorithms = inputs.algorithms_with(point.stack, request.algorithms)
+    asked = replace(request, model=point.model, plan=plan, stack=point.stack, algorithms=algorithms)
     return with_means(*estimate_and_times(asked, point.topology, point.device))

@@ -19,6 +19,7 @@ from emu.trace.formats.trace_formats import read_foreign
 from emu.trace.timed_dtype import usual_dtype
 from emu.trace.trace import Trace
 from emu.trace.trace_file import load
+from launch.front.argument_rules import excludes
 from launch.front.inputs import DeviceLike, Topologies, TopologyLike, Words, build_topology, question
 from launch.front.result import Result
 from launch.front.steps.timed_steps import (
@@ -65,6 +66,7 @@ def named_trace(given: TraceLike, *, host_time: bool = False, fill_ranks: bool =
 
 
 @question
+@excludes(perturb="fault")
 def replay(
     trace: TraceLike,
     *,

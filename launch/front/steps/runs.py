@@ -5,11 +5,12 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from emu.cluster.npu.npu import Npu
 from emu.cluster.script_run import Script, run_loaded_script
 from emu.cluster.script_source import read_source
-from emu.errors import must_be
+from emu.errors import InputError, must_be
 from emu.fabric.packet_fabric import PacketFabric, engine_choice
 from emu.study.choice.chooser import choice_on
 from emu.study.training.step.choices import check_words, with_choice, with_words
@@ -26,9 +27,11 @@ from emu.units import is_whole
 from launch.clusters import CLUSTERS, FAKE, ClusterOptions
 from launch.front.argument_rules import excludes, needs
 from launch.front.inputs import DeviceLike, Topologies, Words, check_float32, question
+from launch.front.result import Result
 from launch.front.steps import timed_steps
 from launch.front.steps.replays import steps_of
 from launch.front.steps.timed_steps import FaultyJobs, JobConditions, TimedSteps, TraceTarget, TraceTiming
+from launch.show.blocks import Page
 
 _log = logging.getLogger("emu")
 
@@ -52,6 +55,25 @@ class ScriptRun(TimedSteps[Step]):
     def text(self) -> str:
         """Return the report of each step, or why there is none."""
         return super().text() if self.rows else self.title
+
+    def page(self) -> Page:
+        """Return the report of all steps, with charts; a page with the reason where no step was timed."""
+        return super().page() if self.rows else Result.page(self)
+
+    def to_pandas(self) -> Any:
+        """Return the steps as a DataFrame of pandas, as `TimedSteps.to_pandas`; an empty one where no step was timed."""
+        return super().to_pandas() if self.rows else Result.to_pandas(self)
+
+    def save_timeline(self, path: str | Path, *, every_rank: bool = False) -> None:
+        """Write a timeline, as `TimedSteps.save_timeline`.
+
+        Raises:
+            InputError: no step was timed.
+            WriteError: the file cannot be written.
+        """
+        if not self.rows:
+            raise InputError(f"save_timeline: {self.title}")
+        super().save_timeline(path, every_rank=every_rank)
 
 
 @question

@@ -61,7 +61,7 @@ class PlanSearch(Result[PlanRow], drawn_by="chart.step_chart:plans_figure"):
         """Return the report of the search, with the step of the fastest plan."""
         row, request = self.fastest, self.request
         plan = parse_plan(row.plan, global_batch=request.global_batch, seq=request.seq)
-        asked = EstimateRequest(request.model, plan, request.stack, request.algorithms, tuple(row.axes.split(",")))
+        asked = EstimateRequest(request.model, plan, request.stack, request.algorithms, inputs.placement_order(row.axes))
         [topology, *_] = [each for each in self.topologies if each.name == row.topology]
         with late_notice("timing the fastest plan once more, for the report"):
             shown = estimate_and_times(asked, topology, self.device)
@@ -165,4 +165,5 @@ def _search_at(request: PlanRequest, point: SweepPoint) -> tuple[PlanRequest, st
     npus, global_batch, seq = map(point.whole, ("npus", "global-batch", "seq"))
     asked = replace(request, npus=npus, global_batch=global_batch, seq=seq)
     asked = replace(asked, model=point.model, given=point.said["plan"], stack=point.stack, top=1)
+    asked = replace(asked, algorithms=inputs.algorithms_with(point.stack, request.algorithms))
     return asked, f"best of {search_name(asked, point.model, point.device, (point.topology,))}"

@@ -66,13 +66,13 @@ def points(sweeps: Sweeps) -> list[dict[str, str]]:
 
 
 def words_at(words: OptionTexts, point: OptionTexts) -> OptionTexts:
-    """Return the options of the command at a point of the sweep.
+    """Return the options of the command at a point of the sweep; a setting of a swept device or topology is that of its value.
 
     Raises:
         InputError: a setting is swept of a topology that is a file.
     """
     changed = dict(words)
-    for name, value in point.items():
+    for name, value in sorted(point.items(), key=lambda each: "." in each[0]):
         part, dot, key = name.partition(".")
         changed[part] = _SET[part](changed[part], key, value) if dot else value
     return changed

@@ -16,7 +16,7 @@ from emu.topology.fault_injection.fault_script import at_times
 from emu.trace.device.device import Device
 from emu.trace.replay.replay import TraceLayout
 from launch.clusters import ClusterOptions
-from launch.front.argument_rules import needs
+from launch.front.argument_rules import excludes, needs
 from launch.front.inputs import DeviceLike, ModelLike, Topologies, Words, model_word, question
 from launch.front.steps import timed_steps
 from launch.front.steps.timed_steps import FaultyJobs, JobConditions, TimedSteps, TraceTarget, TraceTiming
@@ -44,6 +44,7 @@ class Trainings(TimedSteps[TrainingResult]):
 
 
 @question
+@excludes(trace="checkpoint")
 @needs(pace_compute="pace", checkpoint_every="checkpoint", elastic="checkpoint")
 def train(
     *,

@@ -82,3 +82,8 @@ def test_a_log_lasts_to_the_latest_end_wherever_its_line_is(tmp_path):
     log = read_log(write(tmp_path / "log.csv", "3,6,9.5", "0,7,8", "3,1,2"))
     assert (log.days, log.units, log.unit.tolist()) == (9.5, 4, [3, 0, 3])
     assert states_of_log(log).begin.tolist() == [0, 1, 2, 6, 7, 8]
+
+
+def test_a_log_of_no_time_is_refused(tmp_path):
+    with pytest.raises(InputError, match="end_day must be above 0 in one line or more"):
+        read_log(write(tmp_path / "log.csv", "0,0,0"))

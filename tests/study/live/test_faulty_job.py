@@ -1,6 +1,7 @@
 """A job with faults on each of the systems: a step takes what it takes on a fabric built without the part, and the mending."""
 
 from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -188,3 +189,17 @@ def test_a_slow_npu_computes_longer_and_no_link_is_slower(line):
 def test_a_fault_off_the_job_changes_nothing_on_other_fabrics_than_those_that_relay():
     found = job("switch:n=10,bandwidth=50GB/s,latency=500ns", 8, ["npu 9 at step 2", "nic 8 slow 0.1 at step 3"])
     assert len({step.time_s for step in found.steps}) == 1
+
+
+def test_a_slow_npu_slows_the_rank_that_an_order_of_axes_gives_it():
+    """The first stage has most layers; with pp first, NPU 1 has rank 2, of the second stage."""
+    topology, plan = build_topology("big-switch:n=4"), Plan(pp=2, dp=2, layers=(6, 2), global_batch=8, seq=64, microbatch=1)
+    step_s = {}
+    for axes, npu in product(((), ("pp", "dp")), (1, 2)):
+        asked = EstimateRequest("llama-tiny", plan, algorithms=RINGS, axes=axes)
+        fault = [parse_fault(f"npu {npu} slow 0.1 at step 1")]
+        found = time_faulty_job(topology, fault, 4, 1, times_of_estimate(asked, DEVICE), DEVICE.name)
+        step_s[axes, npu] = found.steps[0].time_s
+    assert step_s[(), 1] > 1.5 * step_s[(), 2]
+    assert step_s[("pp", "dp"), 2] == pytest.approx(step_s[(), 1], rel=1e-9)
+    assert step_s[("pp", "dp"), 1] == pytest.approx(step_s[(), 2], rel=1e-9)

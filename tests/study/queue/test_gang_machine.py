@@ -92,3 +92,11 @@ def test_time_of_idle_npus_is_counted_from_change_to_change() -> None:
     time.change(90, {"idle": 8})
     spent = {reason: us for reason, us in time.spent_us.items() if us}
     assert spent == {"idle": 45, "faulty": 15, "work": 7, "blocked": 25}
+
+
+@pytest.mark.parametrize(("copies", "most"), [(2, 96), (3, 144)])
+def test_groups_that_fill_whole_blocks_take_as_much_room_on_several_copies_as_on_one(copies: int, most: int) -> None:
+    """Groups of 3 hold nodes of 4 NPUs each, so that a copy of 16 nodes has room for 16 groups, 48 NPUs."""
+    found = GangMachine(Machine(build_topology("infinitehbd:binary:nodes=16"), copies), 4)
+    assert len(found.place(most, 3, found.free)) == 64 * copies
+    assert len(found.place(most + 1, 3, found.free)) == 0

@@ -24,6 +24,7 @@ class BestPlans:
     quick_s: dict[Candidate, float] = field(default_factory=dict)  # times by the quick way
     best: dict[tuple[int, Plan], tuple[float, Candidate]] = field(default_factory=dict)  # of each plan its best placement
     first_s: float = inf  # time of the best plan so far, by the quick way
+    refusal: str = ""  # the error of the first candidate whose step cannot be timed
     worst_s: float = inf  # time of the slowest plan of the table, once it is full
 
     @property
@@ -34,6 +35,7 @@ class BestPlans:
     def store(self, candidate: Candidate, found: JobResult) -> None:
         """Store the quick result of a candidate's step, and update the best plans."""
         if REFUSED in found:
+            self.refusal = self.refusal or found[REFUSED]
             return
         row = self.rows[candidate] = PlanRow.stored(found)
         key, mine = candidate[:2], (row.step_time_s, candidate)
