@@ -347,3 +347,10 @@ def test_rows_of_several_topologies_have_the_rate_out_of_an_npu(emu) -> None:
     assert "busbw  injection  of_bound" in told
     assert " 392 " in told
     assert " 500 " in told
+
+
+def test_a_grid_that_is_shown_is_of_the_ranks_that_are_named(emu):
+    done = emu("show", "collective", "all_reduce", "hyperx-direct", "--ranks", "8", "--dims", "4x4")
+    assert (done.code, done.out) == (2, "")
+    assert done.err == "emu: show collective: --dims must be a grid of the 8 ranks, got '4x4'\n"
+    assert emu("show", "collective", "all_reduce", "hyperx-direct", "--ranks", "16", "--dims", "4x4").code == 0

@@ -222,3 +222,14 @@ def test_a_paced_training_run_is_kept_and_one_with_losses_is_not(emu, tmp_path: 
     refused = emu(*words, "--elastic")
     assert refused.code == 2
     assert "--pace: must be given without --elastic where --checkpoint is given; leave --pace or --elastic out" in refused.err
+
+
+def test_faults_at_times_are_within_one_step_which_has_a_timeline_and_no_picture(emu, script: str, tmp_path: Path) -> None:
+    words = ("run", "--ranks", "2", "--topology", SWITCH, "--pace", "1000", "--fault", "nic 1 slow 0.5 at 1us")
+    done = emu(*words, "--png", str(tmp_path / "x.png"), script)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("emu: --png: draws the steps of a job with faults, and each --fault is at a time within one step")
+        "emu: --png: draws the steps of a job with faults, and each --fault is at a time within one step;"
+    )
+    assert emu(*words, "--timeline", str(tmp_path / "t.json"), script).code == 0
+    assert "traceEvents" in (tmp_path / "t.json").read_text()

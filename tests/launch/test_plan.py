@@ -166,3 +166,36 @@ def test_what_does_not_go_together_is_one_line(emu, words, line, tmp_path):
     done = emu(*ASKED, "--cache", str(tmp_path), *words)
     assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
     assert line in done.err
+
+
+ONE = ("plan", "--model", "llama-tiny", "--npus", "1", "--global-batch", "1", "--seq", "32", "--topology", "ub-mesh:board")
+TWO = ("plan", "--model", "llama-tiny", "--npus", "2", "--global-batch", "4", "--seq", "32", "--topology", "ub-mesh:board")
+
+
+def test_a_search_on_one_npu_has_a_page(emu, tmp_path):
+    done = emu(*ONE, "--plan", "recompute=none", "--html", str(tmp_path / "plan.html"))
+    assert done.code == 0, done.err
+    assert "the fastest" in (tmp_path / "plan.html").read_text()
+
+
+def test_a_microbatch_of_0_is_the_default_of_a_plan(emu):
+    given, first = (
+        emu(*TWO, "--plan", f"pp=2,order=gpipe,{word}", "--json").json["rows"] for word in ("microbatch=0", "microbatch=1")
+    )
+    assert [(row["plan"], row["step_time_s"]) for row in given[:3]] == [
+        (row["plan"].replace(",microbatch=1", ""), row["step_time_s"]) for row in first[:3]
+    ]
+
+
+def test_an_order_that_there_is_not_is_told_with_those_that_there_are(emu):
+    done = emu(*TWO, "--plan", "pp=2,order=gpip")
+    assert (done.code, done.out) == (2, "")
+    assert "no order of a pipeline is called 'gpip'; did you mean gpipe" in done.err
+
+
+def test_a_search_of_which_no_step_can_be_timed_tells_why_that_is(emu):
+    where = ("--topology", "fat-tree:radix=4,route=least-loaded")
+    done = emu(*TWO[:-2], *where, "--plan", "tp=2,recompute=none,microbatch=1")
+    assert (done.code, done.out) == (2, "")
+    assert "the topology must be one with fixed routes" in done.err
+    assert "fits" not in done.err

@@ -2,16 +2,20 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from benchmarks.choosing import NEAR, SHARE, WORST, compare, to_serve
 from benchmarks.composed.drawn import Drawn, several
+from emu.model.generate.generate import generate
+from emu.model.model import find_model
 from emu.model.plan.plan_text import parse_plan
-from emu.model.stack.stack import parse_stack
+from emu.model.stack.stack import Stack, parse_stack
 from emu.store import ValueTable
 from emu.study.choice import algorithm_cache
 from emu.study.training.estimate import EstimateRequest, estimate, estimate_and_times
 from emu.study.training.step_choice.algorithm_search import ALWAYS_COMPOSED, AlgorithmSearch, _read
+from emu.study.training.timed_step import time_replay
 from emu.topology.catalogue import build_topology
 from launch.data.devices import find_device
 
@@ -131,3 +135,22 @@ def test_a_step_that_is_drawn_is_served_the_same_twice():
     [drawn] = several(1, 2)
     first, second = (to_serve(drawn).find() for _ in range(2))
     assert first == second
+
+
+def test_a_choice_that_is_kept_is_of_the_npus_that_its_ranks_had(tmp_path):
+    """Ranks in rows of a torus, and the same ranks scattered over it, want other algorithms."""
+    torus = build_topology("torus:dims=4x4,bandwidth=5GB/s,latency=500ns")
+    trace = generate(find_model("llama-tiny"), parse_plan("tp=2,dp=4", global_batch=8, seq=64), Stack())
+    placements = ([*range(8)], [0, 2, 8, 10, 5, 7, 13, 15])
+
+    def step_s(npus):
+        placed = replace(torus, placer=lambda n, _: np.array(npus)[:n])
+        return time_replay(trace, ("auto",), placed, H100, "bfloat16").report.step_times_s
+
+    fresh = [step_s(npus) for npus in placements]
+    algorithm_cache.keep_in(ValueTable(tmp_path / "choices.sqlite"))
+    try:
+        assert [step_s(npus) for npus in placements] == fresh
+        assert [step_s(npus) for npus in placements] == fresh
+    finally:
+        algorithm_cache.keep_in(None)
