@@ -14,6 +14,7 @@ from launch.cli.options.files import INPUT
 from launch.cli.options.output import ask_and_save, check_fault, check_job_picture, with_trace_output
 from launch.cli.options.question_options import QuestionOptions
 from launch.front.steps.runs import run
+from launch.show.row_file import STDOUT
 
 options_of = QuestionOptions(run)
 
@@ -58,10 +59,11 @@ def run_command(as_json: bool, **options: Any) -> int:
     """
     check_fault(options, "timeline")
     check_job_picture(options)
+    takes_stdout = as_json or options["out"] == STDOUT
 
     @wraps(run)
     def ask(**given: Any) -> Any:
-        with redirect_stdout(sys.stderr if as_json else sys.stdout), _with_script_lines():
+        with redirect_stdout(sys.stderr if takes_stdout else sys.stdout), _with_script_lines():
             return run(**given)
 
     return ask_and_save(ask, {**with_trace_output(options), "as_json": as_json})

@@ -87,11 +87,13 @@ def show_topology(name: TopologyLike, *, route: Sequence[int | str] | None = Non
         route: Two nodes, each by its number or name; None: the figures.
 
     Raises:
-        InputError: the topology or a node is unknown.
+        InputError: the topology or a node is unknown, or there are not two nodes.
     """
     built = build_topology(name)
     if route is None:
         return TopologyFacts((summary(built),), built, name if isinstance(name, str) else built.name)
+    if len(route) != 2:
+        raise must_be("show topology", "--route", "two nodes", ", ".join(map(str, route)) or "none")
     first, second = (find_node(built, str(word)) for word in route)
     return RouteFacts((routes_as_json(built, first, second),), built, (first, second))
 

@@ -1,8 +1,11 @@
 """Options without effect and numbers that are too large are refused in one line, on the command line and in Python."""
 
+import json
+
 import pytest
 
 import emu as library
+from emu.errors import InputError
 from launch.cli.options.question_options import QuestionOptions
 from launch.front import argument_rules
 
@@ -109,3 +112,53 @@ def test_rules_name_arguments(ask) -> None:
         named = [*declared, *(other.partition("=")[0] for others in declared.values() for other in others.split("|"))]
         assert set(named) <= set(taken)
     assert set(argument_rules.MOST) & set(taken)
+
+
+TWO_RANKS = {"model": "llama-tiny", "global_batch": 2, "seq": 16, "topology": "ub-mesh:board"}
+
+
+@pytest.mark.parametrize(
+    ("ask", "given", "said"),
+    [
+        (
+            library.train,
+            {**TWO_RANKS, "plan": "dp=2", "checkpoint": "a", "trace": "b.trace"},
+            "train: trace must be left out where",
+        ),
+        (
+            library.replay,
+            {"trace": "a", "topology": "nvl:72", "fault": "npu 1 at step 1", "perturb": 3},
+            "perturb must be left out",
+        ),
+        (library.plan, {**TWO_RANKS, "npus": 2, "top": 0}, "plan: top must be 1 or more, got 0"),
+        (library.plan, {**TWO_RANKS, "npus": 0}, "plan: npus must be 1 or more, got 0"),
+        (library.show_topology, {"name": "nvl:72", "route": ["0"]}, "show topology: route must be two nodes, got '0'"),
+    ],
+)
+def test_an_argument_without_effect_or_sense_is_named_as_python_has_it(ask, given, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=said):
+        ask(**given)
+
+
+def test_host_time_of_a_trace_of_ours_is_named_as_python_has_it(tmp_path):
+    step = library.estimate(**TWO_RANKS, plan="dp=2")
+    step.save(tmp_path / "step.trace")
+    with pytest.raises(InputError, match="host_time needs a profile or execution traces of another program"):
+        library.load_trace(tmp_path / "step.trace", host_time=True)
+
+
+def test_rows_on_stdout_are_not_mixed_with_what_a_script_prints(emu, tmp_path):
+    script = tmp_path / "talks.py"
+    lines = (
+        "import torch, torch.distributed as dist",
+        "dist.init_process_group()",
+        "dist.all_reduce(torch.ones(9))",
+        "print('hi')",
+    )
+    script.write_text("\n".join(lines))
+    done = emu("run", "--ranks", "2", "--topology", "ub-mesh:board", "--out", "-", str(script))
+    assert done.code == 0, done.err
+    assert done.err.count("hi\n") == 2
+    [line] = done.out.splitlines()
+    assert json.loads(line)["ranks"] == 2

@@ -198,7 +198,7 @@ def test_a_machine_larger_than_the_log_is_one_line(emu) -> None:
 
 
 def test_a_share_that_is_a_small_number_is_not_0() -> None:
-    """Of 720 nodes, 0.0000001 fail in a year."""
+    """One in ten million nodes fails in a year."""
     assert read_share(1e-7) == ("0.0000001", 1e-7)
     found = faults(topology="nvl:72", afr=1e-7, mttr="1d")
     assert found.rows[0].waste.faulty == 0

@@ -97,8 +97,11 @@ def _space(request: PlanRequest, model: Model, topologies: Sequence[Topology]) -
     """Return the space of plans that a request searches.
 
     Raises:
-        InputError: a topology has fewer NPUs, or a named plan does not fit the model or the number of NPUs.
+        InputError: a number is below 1, a topology has too few NPUs, or a named plan does not fit the model or that number.
     """
+    for name, count in (("npus", request.npus), ("top", request.top)):
+        if count < 1:
+            raise must_be("plan", f"--{name}", "1 or more", count)
     for topology in topologies:
         place(topology, request.npus)
     for plan in request.beside:

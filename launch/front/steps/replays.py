@@ -37,6 +37,7 @@ from launch.show.text.table import table
 TraceLike = str | Path | Trace
 
 
+@question
 def load_trace(path: str | Path, *, host_time: bool = False, fill_ranks: bool = False) -> Trace:
     """Return the trace in a file of Emu's own, a profile of PyTorch, execution traces of Chakra, or a GOAL schedule.
 
