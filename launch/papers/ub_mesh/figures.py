@@ -67,7 +67,7 @@ def _linearity(paper: Any) -> Figure:
     named = {name: f"{name}, 1x is {npus:,} NPUs" for name, npus in BASES.items()}
     curves = [Curve(words, DRAWN, [linearity(paper.steps, name, times) for times in DRAWN]) for name, words in named.items()]
     return Figure(
-        "UB-Mesh figure 22: linearity with sequences of 256K, up to a SuperPod",
+        "UB-Mesh figure 22: linearity with sequences of 256K, up to a SuperPod, without a search for plans",
         "times the smallest size",
         "% of the performance of an NPU at the smallest size",
         curves,

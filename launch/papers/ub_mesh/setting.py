@@ -16,6 +16,8 @@ from emu.model.generate.generate import memory_by_part
 from emu.model.model import Model, find_model
 from emu.model.plan.plan import Plan
 from emu.model.stack.stack import parse_stack
+from emu.study.planning.find import find_best_plan
+from emu.study.planning.plan_request import PlanRequest
 from emu.study.planning.plan_row import PlanRow
 from emu.topology.topology import Topology
 from launch.data.devices import find_device
@@ -28,6 +30,7 @@ NPUS, _BOARD, _TOKENS, _BATCHES, _EP = 8192, 8, 8192, 13, 8
 _K, _M = 2**10, 2**20
 SHORT, LONG = (8 * _K, 32 * _K), (64 * _K, _M)  # tokens of a sequence in both ranges of figure 17b
 DEVICE, STACK = "ascend-910b-like", "software=megatron"
+SEARCHED = "tp=8,sp,cp_comm=all_gather,sharding=zero1,microbatch=1"  # words of all plans among which the fastest is searched
 _LONGEST = 2**24  # tokens of a sequence that any model takes; table 5 has no limit
 
 
@@ -148,6 +151,22 @@ class UBMeshSteps(PaperSteps):
             InputError: as `estimate`.
         """
         return self.estimate(model_of(name), plan, repr(fabric), fabric.built)
+
+    def fastest(self, name: str, npus: int, batch: int, seq: int, fabric: Fabric) -> PlanRow:
+        """Return the step of the fastest plan that `emu plan` finds with the words of `SEARCHED`, in the memory of the device.
+
+        Args:
+            name: The name of the model.
+            npus: The number of NPUs.
+            batch: The sequences of a step.
+            seq: The tokens of a sequence.
+            fabric: The topology.
+
+        Raises:
+            InputError: as `find_best_plan`.
+        """
+        request = PlanRequest(model_of(name), npus, batch, seq, parse_stack(STACK, STACKS), self.algorithms, SEARCHED)
+        return find_best_plan(request, fabric.built(), find_device(DEVICE, "bfloat16"), self.kept).row
 
 
 @cache
