@@ -19,6 +19,7 @@ Args = Mapping[str, Any]
 NAMED = "Collective name"  # the argument that names the operation
 OPERATION = "Emu operation"  # the argument that names an operation for which PyTorch has no name, in profiles of Emu
 MESSAGES = ("send", "recv")  # operations of two ranks
+BARRIER = "barrier"  # in the names of calls that sum one element, which their arguments do not count
 
 # The names of NCCL's calls in PyTorch, without underscores.
 _OPERATIONS = {
@@ -148,9 +149,8 @@ def request_by_arguments(args: Args, groups: Mapping[str, tuple[int, ...]]) -> P
     Raises:
         BareError: the operation or the dtype is unknown, or a size is missing.
     """
-    operation = operation_of(str(args.get(NAMED, "")))
-    if args.get(OPERATION) in ROUTED:
-        operation = str(args[OPERATION])
+    name = str(args.get(NAMED, ""))
+    operation = str(args[OPERATION]) if args.get(OPERATION) in ROUTED else operation_of(name)
     if not operation:
         raise BareError(f"has an unknown collective {args.get(NAMED)!r}")
     if "In msg nelems" not in args or "dtype" not in args:
@@ -160,8 +160,9 @@ def request_by_arguments(args: Args, groups: Mapping[str, tuple[int, ...]]) -> P
     size = whole(args, "Group size", 0, below=MOST_RANKS) or len(ranks)
     rows = _numbers(args.get("In split size", "")) if operation == "all_to_all" else ()
     peer = whole(args, "Dst Rank" if operation == "send" else "Src Rank", 0) if operation in MESSAGES else 0
+    elements = 1 if BARRIER in name else _elements(operation, given, made, size)
     return ProfiledRequest(
-        operation, _elements(operation, given, made, size), dtype_of(str(args["dtype"])), peer, 0, _splits(rows, given), ranks,
+        operation, elements, dtype_of(str(args["dtype"])), peer, 0, _splits(rows, given), ranks,
         str(args.get("Process Group Description", "")),
     )  # fmt: skip
 
@@ -245,7 +246,7 @@ def request_by_operator(name: str, args: Args, dtype: str, size: int) -> Profile
     operation = operation_of(name)
     if not operation:
         raise BareError("is an unknown operator")
-    if "barrier" in name:
+    if BARRIER in name:
         return ProfiledRequest("all_reduce", 1, "float32", 0, 0, (), (), "")
     dims, types, values = (args.get(key) or () for key in ("Input Dims", "Input type", "Concrete Inputs"))
     if not any(dims):
