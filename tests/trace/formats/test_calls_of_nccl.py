@@ -31,3 +31,13 @@ def test_all_ranks_wait_for_one_another_at_a_barrier_of_which_pytorch_counts_no_
     ]
     found = emu.replay(profiles(tmp_path, *of_ranks), topology=TWO)[0]
     assert found.step_time_s == pytest.approx(2000e-6, rel=0.01)
+
+
+def test_a_rank_that_has_nothing_to_exchange_sends_nothing(tmp_path: Path) -> None:
+    """An expert without tokens: rank 0 gets 4 MB, and rank 1 sends itself the rest, which takes no link."""
+    asked = [(0, 10**6, "[0, 0]"), (100 * 10**6, 99 * 10**6, "[1, 99]")]
+    of_ranks = [
+        collective("all_to_allv", 10, 100, 10, 1, given, made, [0, 1], **{"In split size": rows}) for given, made, rows in asked
+    ]
+    found = emu.replay(profiles(tmp_path, *of_ranks), topology=TWO)[0]
+    assert found.step_time_s == pytest.approx(4e6 / 50e9, rel=0.05)

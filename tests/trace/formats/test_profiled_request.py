@@ -81,13 +81,13 @@ def test_only_a_message_has_a_peer_which_is_its_receiver_or_its_sender(what: str
         ("[1, 2, 3]", (10, 20, 30)),
         ("[0, 0, 5]", (0, 0, 60)),
         ("[5, 0, 0]", (60, 0, 0)),
-        ("[2, 2, 2]", ()),
-        ("[0, 0, 0]", ()),
+        ("[2, 2, 2]", (20, 20, 20)),
+        ("[0, 0, 0]", (0, 0, 0)),
         ("[]", ()),
         (None, ()),
     ],
 )
-def test_rows_of_uneven_blocks_share_out_the_elements_that_a_rank_gives(rows: str | None, splits: tuple[int, ...]) -> None:
+def test_rows_of_blocks_share_out_the_elements_that_a_rank_gives(rows: str | None, splits: tuple[int, ...]) -> None:
     more = {} if rows is None else {"In split size": rows}
     assert told("all_to_allv", 60, 90, **more).splits == splits
     assert told("allreduce", 60, 90, **more).splits == ()

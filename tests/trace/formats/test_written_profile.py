@@ -192,6 +192,19 @@ def test_a_request_of_every_operation_comes_back_with_all_that_it_is(words, tmp_
         assert [(back.groups[g].axis, back.groups[g].ranks) for g in back.group_of[rank]] == [("tp", (0, 1, 2))]
 
 
+def test_an_exchange_comes_back_in_which_a_rank_gives_equal_blocks_or_none(words, tmp_path):
+    """Sizes that cut the largest buffer evenly say no more than no sizes do, and come back as none."""
+    sizes = (0, 0, 0), (1, 1, 1), (4, 4, 4), (1, 2, 9)
+    asked = [words.collective(12, "all_to_all", splits=own) for own in sizes]
+    of_four = [words.events({**each, "instance": 0}) for each in asked]
+    trace = trace_of(*of_four, role_of_rank=(0, 1, 2, 3, 1, 2), groups=(Group("ep", (0, 1, 3)), Group("ep", (2, 4, 5))),
+                     group_of=((0,), (0,), (1,), (0,), (1,), (1,)))  # fmt: skip
+    write_profile(TraceLayout(trace, Choice(), star_of(6), DEVICE, "float32"), tmp_path / "step.json")
+    back = read_foreign(tmp_path)
+    found = [(back.events_of(rank).count.tolist(), back.events_of(rank).split.tolist()) for rank in range(6)]
+    assert found == [([12], list(own) if own != (4, 4, 4) else []) for own in (sizes[role] for role in trace.role_of_rank)]
+
+
 def profile_of_ranks(words, n, path):
     """Write the profile of a step in which n ranks sum once."""
     world = Group("world", tuple(range(n)))

@@ -16,6 +16,8 @@ _UNEVEN = "all_to_all"  # the operation whose members may have buffers of differ
 def agreed_requests(ranks: Mapping[int, RankEvents]) -> dict[int, dict[int, ProfiledRequest]]:
     """Return, by rank and row, each request completed from the profiles of other members: largest buffer, and dtype.
 
+    Split sizes by which a member cuts that buffer evenly are left out.
+
     Args:
         ranks: The events of each rank that has a profile, in the order of the ranks.
 
@@ -34,12 +36,19 @@ def agreed_requests(ranks: Mapping[int, RankEvents]) -> dict[int, dict[int, Prof
             known = [found[rank][rows[turn]] for rank, rows in of_group.items()]
             elements, dtype = max(asked.elements for asked in known), max(asked.dtype for asked in known)
             for rank, row in ((rank, rows[turn]) for rank, rows in of_group.items()):
-                found[rank][row] = found[rank][row]._replace(elements=elements, dtype=dtype)
+                found[rank][row] = _completed(found[rank][row], elements, dtype)
     for rank, of_found in found.items():
         for row, asked in of_found.items():
             if not asked.dtype:
                 raise InputError(f"profile: {_named(ranks[rank], row)} ({asked.operation}) has a dtype that no profile tells")
     return found
+
+
+def _completed(asked: ProfiledRequest, elements: int, dtype: str) -> ProfiledRequest:
+    """Return a request with the elements and the dtype of its call; split sizes are left out if they cut these evenly."""
+    size = len(asked.ranks)
+    even = not elements or all(each * size == elements for each in asked.splits)
+    return asked._replace(elements=elements, dtype=dtype, splits=() if even else asked.splits)
 
 
 def _check_ends(rank: int, of_rank: RankEvents) -> None:

@@ -88,7 +88,9 @@ class ProfiledRequest(NamedTuple):
     dtype: str
     root: int  # a group rank: the root, or the peer of a message
     tag: int
-    splits: tuple[int, ...]  # elements of each block that the rank gives; (): all blocks are of one size
+    splits: tuple[
+        int, ...
+    ]  # elements of each block that the rank gives; (): the profile does not say, or the size is cut evenly
     ranks: tuple[int, ...]  # ranks of the group; (): the profile does not say
     label: str  # PyTorch's description of the group
 
@@ -214,7 +216,7 @@ def _elements(operation: str, given: int, made: int, size: int) -> int:
 def _splits(rows: Sequence[int], given: int) -> tuple[int, ...]:
     """Return the number of elements of each block that a rank sends, from the number of rows of each block.
 
-    It is () if all blocks are equal.
+    It is () if the profile has no rows.
 
     Args:
         rows: The rows of each block, as the profile has them.
@@ -226,9 +228,7 @@ def _splits(rows: Sequence[int], given: int) -> tuple[int, ...]:
     total = sum(rows)
     if rows and min(rows) < 0:
         raise BareError(f"must have split sizes of 0 or more, got {str(rows)[:40]}")
-    if not total or len(set(rows)) == 1:
-        return ()
-    return tuple(given * each // total for each in rows)
+    return tuple(given * each // max(total, 1) for each in rows)
 
 
 def request_by_operator(name: str, args: Args, dtype: str, size: int) -> ProfiledRequest:
