@@ -1,20 +1,29 @@
 """The calls of NCCL as PyTorch writes them to profiles: what each rank sends, to whom, and who waits for whom."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import emu
+from emu.trace.formats.kineto.gloo_groups import groups_of
+from emu.trace.formats.kineto.profiled_request import axis_of
+from emu.trace.formats.kineto.rank_events import rank_events, rank_work
+from emu.trace.formats.kineto.rank_profile import read_profile
+from emu.trace.formats.rank_group import RankGroup, told_apart
+from emu.trace.formats.trace_formats import read_foreign
 from tests.trace.formats.profiles import Event, collective, kernel, profile_of, step, write
 
 TWO = "switch:n=2,bandwidth=50GB/s,latency=1us"
 
 
-def profiles(folder: Path, *of_ranks: list[Event], **more: Any) -> Path:
-    """Return a folder with the profile of each rank, each of one step with these events."""
+def profiles(folder: Path, *of_ranks: list[Event], world: int = 0, groups: Sequence[dict[str, Any]] = ()) -> Path:
+    """Return a folder with the profile of each rank, each of one step with these events, and the groups of PyTorch."""
     for rank, events in enumerate(of_ranks):
-        write(folder, f"rank{rank}.json", profile_of(rank, [step(1, 0, 90_000), *events], len(of_ranks), **more))
+        told = profile_of(rank, [step(1, 0, 90_000), *events], world or len(of_ranks))
+        told["distributedInfo"] |= {"pg_config": list(groups)} if groups else {}
+        write(folder, f"rank{rank}.json", told)
     return folder
 
 
@@ -41,3 +50,53 @@ def test_a_rank_that_has_nothing_to_exchange_sends_nothing(tmp_path: Path) -> No
     ]
     found = emu.replay(profiles(tmp_path, *of_ranks), topology=TWO)[0]
     assert found.step_time_s == pytest.approx(4e6 / 50e9, rel=0.05)
+
+
+UNDEFINED = {"Process Group Description": "undefined"}  # what dist.new_group() writes
+ALIKE = [{"pg_name": name, "pg_desc": "undefined", "ranks": [0, 1]} for name in ("7", "12")]
+
+
+def sums_of_two_groups(**description: str) -> list[Event]:
+    """Return a large sum of one group, and a small one of another, behind which a kernel computes for 5 ms."""
+    large, small = ({"Process Group Name": name, "Process Group Description": None, **description} for name in ("7", "12"))
+    told = [{key: value for key, value in each.items() if value is not None} for each in (large, small)]
+    small_sum = collective("allreduce", 20, 130, 10, 2, 4, 4, [0, 1], **told[1])
+    small_sum[1]["tid"] = small_sum[1]["args"]["stream"] = 24
+    return [
+        *kernel("first", 5, 100, 10, 9),
+        *collective("allreduce", 10, 120, 8000, 1, 10**8, 10**8, [0, 1], **told[0]),
+        *small_sum,
+        *kernel("work", 30, 150, 5000, 3, stream=24),
+    ]
+
+
+@pytest.mark.parametrize("groups", [ALIKE, ()])
+def test_groups_of_equal_ranks_and_description_do_not_wait_for_one_another(tmp_path: Path, groups: Any) -> None:
+    of_ranks = [sums_of_two_groups(**UNDEFINED) for _ in range(2)]
+    folder = profiles(tmp_path, *of_ranks, groups=groups)
+    assert [(group.axis, group.ranks) for group in read_foreign(folder).groups] == [("", (0, 1))] * 2
+    found = emu.replay(folder, topology=TWO, algorithm="all_reduce=ring")[0]
+    assert found.step_time_s == pytest.approx(4e8 / 50e9, rel=0.01)  # the large sum, beside which the other group computes
+
+
+def test_ranks_without_a_file_have_such_groups_in_the_same_order(tmp_path: Path) -> None:
+    trace = read_foreign(profiles(tmp_path, sums_of_two_groups(**UNDEFINED), world=4, groups=ALIKE), fill_ranks=True)
+    assert [[trace.groups[number].ranks for number in own] for own in trace.group_of] == [[(0, 1)] * 2] * 2 + [[(2, 3)] * 2] * 2
+    assert [len(set(own)) for own in trace.group_of] == [2] * 4
+
+
+def test_a_group_has_the_number_of_its_name_among_those_that_the_profile_lists(tmp_path: Path) -> None:
+    """The step calls but one of two, which is the second by its name: so every member names it alike, whatever it calls."""
+    listed = [*ALIKE, {"pg_name": "0", "pg_desc": "default_pg", "ranks": []}]
+    profile = read_profile(profiles(tmp_path, sums_of_two_groups(**UNDEFINED)[:4], groups=listed) / "rank0.json")
+    first, second = (RankGroup((0, 1), label) for label in ("undefined", "undefined\n2"))
+    assert [*rank_events(rank_work(profile), {1: 1}, host_time=False, groups={}).events.groups] == [second]
+    assert groups_of(profile) == [second, first]  # those of gloo are told apart in the same way
+
+
+def test_requests_without_a_name_are_of_the_first_of_equal_groups() -> None:
+    group, other = RankGroup((0, 1), "x"), RankGroup((0, 2), "x")
+    named = [("b", group), ("", group), ("a", group), ("b", other), ("a", group)]
+    found = {each: told.label for each, told in told_apart(named).items() if each in named}
+    assert found == {("a", group): "x", ("", group): "x", ("b", group): "x\n2", ("b", other): "x"}
+    assert {axis_of(label) for label in found.values()} == {"x"}

@@ -54,17 +54,17 @@ def told(what: str, given: int, made: int | None = None, **more: Any) -> Profile
 def test_a_call_of_nccl_has_the_largest_buffer_of_any_of_its_ranks(
     what: str, operation: str, given: int, made: int, elements: int
 ) -> None:
-    assert told(what, given, made) == (operation, elements, "bfloat16", 0, 0, (), RANKS, "mesh_tp")
+    assert told(what, given, made) == ProfiledRequest(operation, elements, "bfloat16", 0, 0, (), RANKS, "mesh_tp")
 
 
 def test_the_result_and_the_description_may_be_left_out() -> None:
     asked = {"Collective name": "allreduce", "In msg nelems": "30", "dtype": "Float"}
-    assert request_by_arguments(asked, {}) == ("all_reduce", 30, "float32", 0, 0, (), (), "")
+    assert request_by_arguments(asked, {}) == ProfiledRequest("all_reduce", 30, "float32", 0, 0, (), (), "")
 
 
 def test_the_size_of_a_group_counts_where_its_ranks_are_not_told_and_before_them() -> None:
     assert told("gather", 10, 0, **{"Group size": 5}).elements == 50
-    assert told("gather", 10, 0, **{"Group size": 5, "Process Group Ranks": ""})[-2:] == ((), "mesh_tp")
+    assert told("gather", 10, 0, **{"Group size": 5, "Process Group Ranks": ""}).group == RankGroup((), "mesh_tp")
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_a_dtype_of_an_operator_is_that_of_its_input_unless_it_is_told_otherwise
 
 
 def test_an_operator_needs_shapes_unless_it_is_a_barrier() -> None:
-    assert request_by_operator("c10d::barrier", {}, "", 3) == ("all_reduce", 1, "float32", 0, 0, (), (), "")
+    assert request_by_operator("c10d::barrier", {}, "", 3) == ProfiledRequest("all_reduce", 1, "float32", 0, 0, (), (), "")
     for args in ({}, {"Input Dims": []}, {"Input Dims": [[], []]}):
         with pytest.raises(BareError, match="has no shapes; profile with record_shapes=True"):
             request_by_operator("c10d::allreduce_", args, "float", 3)

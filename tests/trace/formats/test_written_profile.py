@@ -205,6 +205,15 @@ def test_an_exchange_comes_back_in_which_a_rank_gives_equal_blocks_or_none(words
     assert found == [([12], list(own) if own != (4, 4, 4) else []) for own in (sizes[role] for role in trace.role_of_rank)]
 
 
+def test_two_groups_of_equal_ranks_and_axis_come_back_as_two(words, tmp_path):
+    asked = [words.collective(size, group=group) for size, group in ((1200, 1), (600, 0))]
+    trace = trace_of(words.events(*asked), groups=(Group("dp", (0, 1)),) * 2, group_of=((0, 1), (0, 1)))
+    write_profile(TraceLayout(trace, Choice({"all_reduce": "ring"}), star_of(2), DEVICE, "float32"), tmp_path / "step.json")
+    back = read_foreign(tmp_path)
+    assert [(group.axis, group.ranks) for group in back.groups] == [("dp", (0, 1))] * 2
+    assert (back.events[0].group.tolist(), back.events[0].instance.tolist()) == ([0, 1], [0, 0])
+
+
 def profile_of_ranks(words, n, path):
     """Write the profile of a step in which n ranks sum once."""
     world = Group("world", tuple(range(n)))

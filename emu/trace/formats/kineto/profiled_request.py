@@ -13,7 +13,7 @@ from emu.collective.operation import GATHERING, ROUTED
 from emu.dtypes import DTYPES
 from emu.errors import BareError
 from emu.trace.formats.kineto.event_arguments import whole
-from emu.trace.formats.rank_group import MOST_RANKS, RankGroup, told_ranks
+from emu.trace.formats.rank_group import MOST_RANKS, RankGroup, told_ranks, unnumbered
 
 Args = Mapping[str, Any]
 NAMED = "Collective name"  # the argument that names the operation
@@ -80,7 +80,7 @@ _DTYPES = {
 class ProfiledRequest(NamedTuple):
     """One request of a rank, as its profile states it: the operation, its elements, and the group.
 
-    `label` is PyTorch's description of the group; `ranks` is empty if the profile does not have them.
+    `label` and `name` are PyTorch's description and name of the group; `ranks` is empty if the profile does not have them.
     """
 
     operation: str
@@ -92,7 +92,8 @@ class ProfiledRequest(NamedTuple):
         int, ...
     ]  # elements of each block that the rank gives; (): the profile does not say, or the size is cut evenly
     ranks: tuple[int, ...]  # ranks of the group; (): the profile does not say
-    label: str  # PyTorch's description of the group
+    label: str  # PyTorch's description of the group, with a number behind it where groups of other names are equal
+    name: str = ""  # PyTorch's name of the group; "": the profile does not say
 
     @property
     def group(self) -> RankGroup:
@@ -115,7 +116,8 @@ _LABELS = {"default_pg": "world", "undefined": ""}
 
 def axis_of(label: str) -> str:
     """Return the name of an axis from PyTorch's description of a group: the dimension of a mesh, or `world` for all ranks."""
-    return _LABELS.get(label, label.removeprefix("mesh_"))
+    told = unnumbered(label)
+    return _LABELS.get(told, told.removeprefix("mesh_"))
 
 
 def axis_label(axis: str) -> str:
@@ -165,7 +167,7 @@ def request_by_arguments(args: Args, groups: Mapping[str, tuple[int, ...]]) -> P
     elements = 1 if BARRIER in name else _elements(operation, given, made, size)
     return ProfiledRequest(
         operation, elements, dtype_of(str(args["dtype"])), peer, 0, _splits(rows, given), ranks,
-        str(args.get("Process Group Description", "")),
+        str(args.get("Process Group Description", "")), str(args.get("Process Group Name", "")),
     )  # fmt: skip
 
 

@@ -11,8 +11,11 @@ from emu.trace.formats.kineto.collective_kernels import requests_of_kernels, sen
 from emu.trace.formats.kineto.host_order import host_events, host_works
 from emu.trace.formats.kineto.kernel_order import KernelOrder, issue_times, launches
 from emu.trace.formats.kineto.profiled_events import ProfiledEvents
+from emu.trace.formats.kineto.profiled_request import ProfiledRequest
 from emu.trace.formats.kineto.rank_profile import MOST_STEP_US, ProfileSpans, RankProfile
-from emu.trace.formats.rank_group import RankGroup
+from emu.trace.formats.rank_group import RankGroup, told_apart
+
+Requests = Mapping[int, tuple[ProfiledRequest, ...]]  # of each kernel, by its row
 
 
 class RankEvents(NamedTuple):
@@ -82,9 +85,7 @@ def rank_events(work: RankWork, numbers: Mapping[int, int], host_time: bool, gro
     profile = work.profile
     step = np.array([numbers.get(n, 0) for n in work.step.tolist()], np.int64)
     if len(profile.kernels.start):
-        whole = tuple(range(profile.world or 0))
-        known = requests_of_kernels(profile, np.flatnonzero(step))
-        asked = {row: tuple(a if a.ranks else a._replace(ranks=whole) for a in of_row) for row, of_row in known.items()}
+        asked = _in_groups(profile, requests_of_kernels(profile, np.flatnonzero(step)))
         events = KernelOrder(profile, host_time).run(launches(profile, asked, step))
     else:
         events = host_events(profile, work.spans, step, host_time, groups)
@@ -96,6 +97,18 @@ def rank_events(work: RankWork, numbers: Mapping[int, int], host_time: bool, gro
             "profile", f"a step of {profile.file!r}", "shorter than an hour", f"{longest / 1e6:.0f} s", "profile again"
         )
     return RankEvents(profile, events, int((step == 0).sum()))
+
+
+def _in_groups(profile: RankProfile, known: Requests) -> Requests:
+    """Return the requests of kernels with the ranks of their groups, and with labels by which groups of other names differ.
+
+    The group of a request whose ranks are unknown is taken to be all ranks.
+    """
+    whole = tuple(range(profile.world or 0))
+    asked = {row: tuple(a if a.ranks else a._replace(ranks=whole) for a in of_row) for row, of_row in known.items()}
+    told = ((name, RankGroup(profile.groups.get(name, whole), label)) for name, label in profile.labels.items())
+    apart = told_apart((*told, *((a.name, a.group) for of_row in asked.values() for a in of_row)))
+    return {row: tuple(a._replace(label=apart[a.name, a.group].label) for a in of_row) for row, of_row in asked.items()}
 
 
 def _no_collective_error(profile: RankProfile, works: int) -> InputError:
