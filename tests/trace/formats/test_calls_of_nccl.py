@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 
 import emu
+from emu.errors import InputError
 from emu.trace.formats.kineto.gloo_groups import groups_of
 from emu.trace.formats.kineto.profiled_request import axis_of
 from emu.trace.formats.kineto.rank_events import rank_events, rank_work
 from emu.trace.formats.kineto.rank_profile import read_profile
 from emu.trace.formats.rank_group import RankGroup, told_apart
 from emu.trace.formats.trace_formats import read_foreign
-from tests.trace.formats.profiles import Event, collective, kernel, profile_of, step, write
+from tests.trace.formats.profiles import HOST, Event, collective, kernel, profile_of, span, step, write
 
 TWO = "switch:n=2,bandwidth=50GB/s,latency=1us"
 
@@ -100,3 +101,53 @@ def test_requests_without_a_name_are_of_the_first_of_equal_groups() -> None:
     found = {each: told.label for each, told in told_apart(named).items() if each in named}
     assert found == {("a", group): "x", ("", group): "x", ("b", group): "x\n2", ("b", other): "x"}
     assert {axis_of(label) for label in found.values()} == {"x"}
+
+
+def stage_of_four(rank: int, **peer: int) -> list[Event]:
+    """Return the message of a rank of tp=2, pp=2: stages are two ranks apart."""
+    what, stages = ("send", "recv")[rank // 2], [rank % 2, rank % 2 + 2]
+    group = {"Process Group Name": "3", "Process Group Description": "mesh_pp"}
+    return collective(what, 10, 100, 10, 1, 8, 8, stages, **group, **peer)
+
+
+def test_stages_of_a_pipeline_name_the_ranks_of_the_job_that_they_send_to(tmp_path: Path) -> None:
+    names = ("Dst Rank", "Src Rank")
+    peers = {rank: {names[rank // 2]: (rank + 2) % 4} for rank in range(4)}
+    trace = read_foreign(profiles(tmp_path, *[stage_of_four(rank, **peers[rank]) for rank in range(4)]))
+    assert [trace.events_of(rank).root.tolist() for rank in range(4)] == [[1], [1], [0], [0]]
+
+
+def test_a_message_whose_peer_nothing_tells_is_refused(tmp_path: Path) -> None:
+    """PyTorch writes no peer where a group has no constant stride; the operator of c10d has it, as a rank of the group."""
+    sends = [collective("send", 10, 100, 10, 1, 8, 8, [0, 1, 2]) for _ in range(3)]
+    told = r"^profile: event 2 of 'rank0.json' \(send\) does not say its peer; profile with record_shapes=True$"
+    with pytest.raises(InputError, match=told):
+        read_foreign(profiles(tmp_path, *sends))
+    operator = span("cpu_op", "c10d::send", 9, 4, HOST, **{"Concrete Inputs": ["", "", "2", "5"]})
+    trace = read_foreign(profiles(tmp_path, *[[*of_rank, operator] for of_rank in sends]))
+    assert (trace.events[0].root.tolist(), trace.events[0].tag.tolist()) == ([2], [5])
+
+
+def broadcast_by(root: int, at: int, *, where: str) -> list[Event]:
+    """Return a broadcast among two ranks; `where` names the event that has the root."""
+    told = span("cpu_op", "record_param_comms", 10 * at - 1, 4, HOST, **{"Collective name": "broadcast", "Rank": root})
+    kernels = collective(
+        "broadcast", 10 * at, 1000 * at, 500, at, 8, 8, [0, 1], **({"Rank": root} if where == "kernel" else {})
+    )
+    return [*kernels, *([told] if where == "record_param_comms" else [])]
+
+
+@pytest.mark.parametrize("where", ["kernel", "record_param_comms"])
+def test_the_root_of_a_call_is_told_beside_it(tmp_path: Path, where: str) -> None:
+    """Each rank broadcasts what it owns, as by PyTorch's ZeRO-1: nobody knows what more ranks would own."""
+    of_rank = [event for root in range(2) for event in broadcast_by(root, root + 1, where=where)]
+    folder = profiles(tmp_path, of_rank, of_rank)
+    assert [events.root.tolist() for events in read_foreign(folder).events] == [[0, 1]] * 2
+    with pytest.raises(InputError, match="each of 2 ranks is a root of broadcast on world"):
+        emu.replay(folder, topology="switch:n=4,bandwidth=50GB/s,latency=1us", ranks=4)
+
+
+def test_what_record_param_comms_tells_of_another_call_is_not_taken(tmp_path: Path) -> None:
+    other = span("cpu_op", "record_param_comms", 9, 4, HOST, **{"Collective name": "reduce", "Rank": 1})
+    folder = profiles(tmp_path, *[[*broadcast_by(0, 1, where="nowhere"), other]] * 2)
+    assert read_foreign(folder).events[0].root.tolist() == [0]

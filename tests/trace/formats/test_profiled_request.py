@@ -4,9 +4,12 @@ from typing import Any
 
 import pytest
 
+from emu.collective.operation import ROOTED
 from emu.dtypes import DTYPES
 from emu.errors import BareError
 from emu.trace.formats.kineto.profiled_request import (
+    MESSAGES,
+    UNTOLD,
     ProfiledRequest,
     axis_label,
     axis_of,
@@ -54,7 +57,8 @@ def told(what: str, given: int, made: int | None = None, **more: Any) -> Profile
 def test_a_call_of_nccl_has_the_largest_buffer_of_any_of_its_ranks(
     what: str, operation: str, given: int, made: int, elements: int
 ) -> None:
-    assert told(what, given, made) == ProfiledRequest(operation, elements, "bfloat16", 0, 0, (), RANKS, "mesh_tp")
+    root = UNTOLD if operation in MESSAGES else 0
+    assert told(what, given, made) == ProfiledRequest(operation, elements, "bfloat16", root, 0, (), RANKS, "mesh_tp")
 
 
 def test_the_result_and_the_description_may_be_left_out() -> None:
@@ -67,12 +71,25 @@ def test_the_size_of_a_group_counts_where_its_ranks_are_not_told_and_before_them
     assert told("gather", 10, 0, **{"Group size": 5, "Process Group Ranks": ""}).group == RankGroup((), "mesh_tp")
 
 
+PEERS = {"Dst Rank": 7, "Src Rank": 2}  # ranks of the job
+
+
 @pytest.mark.parametrize(
-    ("what", "peer"), [("send", 2), ("recv", 1), ("allreduce", 0), ("broadcast", 0), ("all_to_allv", 0), ("gather", 0)]
+    ("what", "peer", "ranked"),
+    [("send", 2, 1), ("recv", 1, 1), ("allreduce", 0, 0), ("broadcast", 0, 1), ("all_to_allv", 0, 0), ("gather", 0, 1)],
 )
-def test_only_a_message_has_a_peer_which_is_its_receiver_or_its_sender(what: str, peer: int) -> None:
-    assert told(what, 6, 6, **{"Dst Rank": 2, "Src Rank": 1}).root == peer
-    assert told(what, 6, 6).root == 0
+def test_a_peer_is_told_as_a_rank_of_the_job_and_a_root_as_one_of_its_group(what: str, peer: int, ranked: int) -> None:
+    """PyTorch writes `Rank` to every call: of an all_reduce it is the rank that calls, and no root."""
+    assert told(what, 6, 6, **PEERS).root == peer
+    assert told(what, 6, 6, Rank=1).root == ranked
+    unknown = told(what, 6, 6, **PEERS, **{"Process Group Ranks": ""})
+    assert unknown.root == {"send": 7, "recv": 2}.get(what, 0)  # the group is taken to be all ranks
+
+
+def test_a_peer_that_is_not_of_its_group_is_refused() -> None:
+    with pytest.raises(BareError) as raised:
+        told("recv", 6, 6, **{"Src Rank": 1})
+    assert str(raised.value) == "must have a rank of its group (4, 2, 7) as 'Src Rank', got 1; profile again"
 
 
 @pytest.mark.parametrize(
@@ -151,7 +168,7 @@ OPERATORS = [  # name, the dims of its arguments, its values, and the operation,
     ("scatter_", [[[10]], []], ["", "", "", "2"], ("scatter", 30, 2, 0, ())),
     ("send", [[[12]]], ["", "", "1", "6"], ("send", 12, 1, 6, ())),
     ("recv_", [[[12]]], ["", "", "2", "7"], ("recv", 12, 2, 7, ())),
-    ("send", [[[12]]], ["", "", ""], ("send", 12, 0, 0, ())),
+    ("send", [[[12]]], ["", "", ""], ("send", 12, UNTOLD, 0, ())),
 ]
 
 
@@ -164,6 +181,10 @@ def test_an_operator_has_the_sizes_of_its_tensors_and_its_own_root_tag_and_split
     found = request_by_operator(f"c10d::{name}", args, "long int", 3)
     assert found == ProfiledRequest(operation, elements, "int64", root, tag, splits, (), "")
     assert root_and_tag(operation, args) == (root, tag)
+    rooted = operation in (*MESSAGES, *ROOTED)
+    assert root_and_tag(operation, {}) == (UNTOLD if rooted else 0, 0)
+    unsaid = request_by_operator(f"c10d::{name}", {**args, "Concrete Inputs": []}, "long int", 3)
+    assert unsaid.root == (UNTOLD if operation in MESSAGES else 0)
 
 
 def test_a_dtype_of_an_operator_is_that_of_its_input_unless_it_is_told_otherwise() -> None:
@@ -193,6 +214,7 @@ def test_an_annotation_has_the_shape_of_its_first_tensor() -> None:
         operation = operation_of(name.partition(" ")[0])
         found = request_by_annotation(f"nccl:{name}", args, 3)
         assert found == ProfiledRequest(operation, expected, "bfloat16", 0, 0, (), (), "")
+    assert request_by_annotation("nccl:recv", args, 3).root == UNTOLD
     with pytest.raises(BareError, match="is an unknown 'nccl:sum'"):
         request_by_annotation("nccl:sum", args, 3)
     with pytest.raises(BareError, match="has an unknown dtype ''"):

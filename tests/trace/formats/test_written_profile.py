@@ -92,6 +92,8 @@ def test_the_file_has_what_other_programs_ask_for(written):
         assert launch["ts"] < kernel["ts"]
     nccl = [each["args"] for each in of["kernel"] if each["name"].startswith("ncclDevKernel_")]
     assert {"Collective name", "In msg nelems", "Out msg nelems", "Group size", "dtype", "Process Group Ranks"} <= set(nccl[0])
+    peers = {each[key] for each in nccl for key in ("Dst Rank", "Src Rank") if key in each}
+    assert peers == {7}  # the other stage of rank 3, by its rank in the job
     assert [each["name"] for each in events if each.get("cat") == "user_annotation"] == ["ProfilerStep#1"]
     per_stream: dict[int, float] = {}
     for kernel in sorted(of["kernel"], key=lambda each: each["ts"]):
@@ -212,6 +214,13 @@ def test_two_groups_of_equal_ranks_and_axis_come_back_as_two(words, tmp_path):
     back = read_foreign(tmp_path)
     assert [(group.axis, group.ranks) for group in back.groups] == [("dp", (0, 1))] * 2
     assert (back.events[0].group.tolist(), back.events[0].instance.tolist()) == ([0, 1], [0, 0])
+
+
+def test_the_root_is_written_to_the_kernel_as_pytorch_writes_it(words, tmp_path):
+    trace = trace_of(words.events(words.collective(8, "broadcast", root=1)))
+    write_profile(TraceLayout(trace, Choice(), star_of(2), DEVICE, "float32"), tmp_path / "step.json")
+    events = json.loads((tmp_path / "step.rank0.json").read_text())["traceEvents"]
+    assert [event["args"]["Rank"] for event in of_kind(events, "kernel")] == [1]
 
 
 def profile_of_ranks(words, n, path):

@@ -4,12 +4,12 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 
+from emu.collective.operation import ROOTED
 from emu.errors import InputError, rank_list
-from emu.trace.formats.kineto.profiled_request import ProfiledRequest
+from emu.trace.formats.kineto.profiled_request import UNTOLD, ProfiledRequest
 from emu.trace.formats.kineto.rank_events import RankEvents
 from emu.trace.formats.rank_group import RankGroup
 
-_ROOTED = ("broadcast", "reduce", "gather", "scatter")
 _UNEVEN = "all_to_all"  # the operation whose members may have buffers of different sizes
 
 
@@ -61,6 +61,9 @@ def _check_ends(rank: int, of_rank: RankEvents) -> None:
         if rank not in asked.ranks:
             what = f"of ranks {rank_list(asked.ranks)}, without rank {rank} itself" if asked.ranks else "of no known ranks"
             raise InputError(f"profile: {_named(of_rank, row)} is {what}")
+        if asked.is_message and asked.root == UNTOLD:
+            what = "does not say its peer; profile with record_shapes=True"
+            raise InputError(f"profile: {_named(of_rank, row)} ({asked.operation}) {what}")
         if not 0 <= asked.root < len(asked.ranks):
             what = f"must have a root or a peer below {len(asked.ranks)}, the size of its group, got {asked.root}"
             raise InputError(f"profile: {_named(of_rank, row)} ({asked.operation}) {what}; profile again")
@@ -98,7 +101,7 @@ def _call(rank: RankEvents, row: int | None, dtype: str) -> str:
         return "nothing"
     asked: ProfiledRequest = rank.events.requests[row]
     size = "" if asked.operation == _UNEVEN else f" of {asked.elements}"
-    root = f" by {asked.root}" if asked.operation in _ROOTED else ""
+    root = f" by {asked.root}" if asked.operation in ROOTED else ""
     return f"{asked.operation}{size}{' ' * bool(dtype)}{dtype}{root} in step {rank.events.heads[row].step}"
 
 

@@ -9,16 +9,22 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
-from emu.collective.operation import GATHERING, ROUTED
+from emu.collective.operation import GATHERING, ROOTED, ROUTED
 from emu.dtypes import DTYPES
-from emu.errors import BareError
+from emu.errors import BareError, rank_list
 from emu.trace.formats.kineto.event_arguments import whole
 from emu.trace.formats.rank_group import MOST_RANKS, RankGroup, told_ranks, unnumbered
 
 Args = Mapping[str, Any]
 NAMED = "Collective name"  # the argument that names the operation
 OPERATION = "Emu operation"  # the argument that names an operation for which PyTorch has no name, in profiles of Emu
-MESSAGES = ("send", "recv")  # operations of two ranks
+RANK = "Rank"  # the argument with the group rank of the root, or of the peer; of other calls the rank itself
+PEERS = {
+    "send": "Dst Rank",
+    "recv": "Src Rank",
+}  # the arguments with the peer's rank in the job, of each operation of two ranks
+MESSAGES = tuple(PEERS)
+UNTOLD = -1  # the peer of a message that does not say it
 BARRIER = "barrier"  # in the names of calls that sum one element, which their arguments do not count
 
 # The names of NCCL's calls in PyTorch, without underscores.
@@ -86,7 +92,7 @@ class ProfiledRequest(NamedTuple):
     operation: str
     elements: int  # elements of the largest buffer of any rank, as far as this rank knows
     dtype: str
-    root: int  # a group rank: the root, or the peer of a message
+    root: int  # a group rank: the root, or the peer of a message; UNTOLD: the profile does not say the peer
     tag: int
     splits: tuple[
         int, ...
@@ -163,11 +169,10 @@ def request_by_arguments(args: Args, groups: Mapping[str, tuple[int, ...]]) -> P
     given, made = whole(args, "In msg nelems"), whole(args, "Out msg nelems", 0)
     size = whole(args, "Group size", 0, below=MOST_RANKS) or len(ranks)
     rows = _numbers(args.get("In split size", "")) if operation == "all_to_all" else ()
-    peer = whole(args, "Dst Rank" if operation == "send" else "Src Rank", 0) if operation in MESSAGES else 0
     elements = 1 if BARRIER in name else _elements(operation, given, made, size)
     return ProfiledRequest(
-        operation, elements, dtype_of(str(args["dtype"])), peer, 0, _splits(rows, given), ranks,
-        str(args.get("Process Group Description", "")), str(args.get("Process Group Name", "")),
+        operation, elements, dtype_of(str(args["dtype"])), _root(operation, args, ranks), 0, _splits(rows, given),
+        ranks, str(args.get("Process Group Description", "")), str(args.get("Process Group Name", "")),
     )  # fmt: skip
 
 
@@ -181,6 +186,30 @@ def _ranks(args: Args, groups: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]
     keys = "Global rank start", "Global rank stride", "Group size"
     first, stride, size = (whole(args, key, -1, -1, MOST_RANKS) for key in keys)
     return _checked(range(first, first + stride * size, stride)) if first >= 0 and stride > 0 and size > 0 else ()
+
+
+def _root(operation: str, args: Args, ranks: Sequence[int]) -> int:
+    """Return the root of a request, or its peer, as a rank of its group; `UNTOLD` if a message does not say its peer.
+
+    Args:
+        operation: The operation.
+        args: The arguments.
+        ranks: The ranks of the group; (): unknown, and taken to be all ranks.
+
+    Raises:
+        BareError: the peer is not in the group.
+    """
+    if operation in ROOTED:
+        return whole(args, RANK, 0)
+    if operation not in PEERS:
+        return 0
+    if PEERS[operation] not in args:
+        return whole(args, RANK, UNTOLD, UNTOLD)
+    peer = whole(args, PEERS[operation])
+    if ranks and peer not in ranks:
+        what = f"must have a rank of its group ({rank_list(ranks)}) as {PEERS[operation]!r}"
+        raise BareError(f"{what}, got {peer}; profile again")
+    return ranks.index(peer) if ranks else peer
 
 
 def _checked(ranks: Sequence[int]) -> tuple[int, ...]:
@@ -259,9 +288,9 @@ def request_by_operator(name: str, args: Args, dtype: str, size: int) -> Profile
     rows = _rows(dims, values, ends[0], split)
     found = _elements(operation, given, made, size)
     name_of_dtype = dtype or (typed[0] if typed else "")
-    return ProfiledRequest(
-        operation, found, dtype_of(name_of_dtype), *root_and_tag(operation, args), _splits(rows, given), (), ""
-    )
+    root, tag = root_and_tag(operation, args)
+    known = root if operation in MESSAGES else max(root, 0)
+    return ProfiledRequest(operation, found, dtype_of(name_of_dtype), known, tag, _splits(rows, given), (), "")
 
 
 def request_by_annotation(name: str, args: Args, size: int) -> ProfiledRequest:
@@ -279,14 +308,15 @@ def request_by_annotation(name: str, args: Args, size: int) -> ProfiledRequest:
     if not operation:
         raise BareError(f"is an unknown {name!r}")
     given, dtype = prod(args["Input Dims"][0]), dtype_of(str((args.get("Input type") or ("",))[0]))
-    return ProfiledRequest(operation, _elements(operation, given, 0, size), dtype, 0, 0, (), (), "")
+    root = UNTOLD if operation in MESSAGES else 0
+    return ProfiledRequest(operation, _elements(operation, given, 0, size), dtype, root, 0, (), (), "")
 
 
 def root_and_tag(operation: str, args: Args) -> tuple[int, int]:
-    """Return the root (or the peer) and the tag with which an operator was called."""
+    """Return the root (or the peer) and the tag with which an operator was called; `UNTOLD` for a root that it does not say."""
     *_, root, tag, _ = PLACES[operation]
     values = args.get("Concrete Inputs") or ()
-    return _value(values, root), _value(values, tag)
+    return _value(values, root, UNTOLD if root >= 0 else 0), _value(values, tag, 0)
 
 
 def _count(dims: Sequence[Any], at: int) -> int:
@@ -312,6 +342,6 @@ def _rows(dims: Sequence[Any], values: Sequence[str], at: int, split: int) -> tu
     return _numbers(values[split]) if split < len(values) else ()
 
 
-def _value(values: Sequence[str], at: int) -> int:
+def _value(values: Sequence[str], at: int, default: int) -> int:
     found = _numbers(values[at]) if 0 <= at < len(values) else ()
-    return found[0] if found else 0
+    return found[0] if found else default
