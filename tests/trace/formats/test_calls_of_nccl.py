@@ -13,6 +13,7 @@ from emu.trace.formats.kineto.profiled_request import axis_of
 from emu.trace.formats.kineto.rank_events import rank_events, rank_work
 from emu.trace.formats.kineto.rank_profile import read_profile
 from emu.trace.formats.rank_group import RankGroup, told_apart
+from emu.trace.formats.reading import reading_of
 from emu.trace.formats.trace_formats import read_foreign
 from tests.trace.formats.profiles import HOST, Event, collective, kernel, profile_of, span, step, write
 
@@ -145,6 +146,38 @@ def test_the_root_of_a_call_is_told_beside_it(tmp_path: Path, where: str) -> Non
     assert [events.root.tolist() for events in read_foreign(folder).events] == [[0, 1]] * 2
     with pytest.raises(InputError, match="each of 2 ranks is a root of broadcast on world"):
         emu.replay(folder, topology="switch:n=4,bandwidth=50GB/s,latency=1us", ranks=4)
+
+
+def gathers(size: int, **told: Any) -> list[Event]:
+    """Return an all_gather of whose group the profile says the size alone, as where it has no constant stride."""
+    group = {"Group size": size, "Process Group Ranks": "[]", "Process Group Name": "7", **told}
+    return collective("_allgather_base", 10, 100, 10, 1, 10, 10 * size, [], **group)
+
+
+def test_a_group_of_some_ranks_of_which_the_profile_does_not_say_which_is_refused(tmp_path: Path) -> None:
+    told = (
+        r"^profile: event 2 \(ncclDevKernel_Generic\) of 'rank0.json' is of 2 of 4 ranks, and the profile does not say which; "
+        r"profile by a PyTorch that lists its groups \(pg_config\) in distributedInfo$"
+    )
+    with pytest.raises(InputError, match=told):
+        read_foreign(profiles(tmp_path / "unknown", *[gathers(2)] * 4))
+    pairs = [{"pg_name": "7", "pg_desc": "mesh_tp", "ranks": [0, 1]}]
+    folder = profiles(tmp_path / "listed", *[gathers(2)] * 2, world=4, groups=pairs)
+    assert [group.ranks for group in read_foreign(folder, fill_ranks=True).groups] == [(0, 1), (2, 3)]
+
+
+@pytest.mark.parametrize("size", [0, 4])
+def test_a_group_that_may_be_all_ranks_is_taken_for_that_and_an_assumption_says_so(tmp_path: Path, size: int) -> None:
+    trace = read_foreign(profiles(tmp_path, *[gathers(size)] * 4))
+    assert [group.ranks for group in trace.groups] == [(0, 1, 2, 3)]
+    said = "the groups of 1 collectives are not in the profile: they are taken to be all 4 ranks"
+    assert reading_of(trace).assumptions == (said,)
+
+
+def test_a_group_that_pytorch_lists_without_ranks_is_of_all_and_nothing_is_assumed(tmp_path: Path) -> None:
+    listed = [{"pg_name": "7", "pg_desc": "default_pg", "ranks": []}]
+    trace = read_foreign(profiles(tmp_path, *[gathers(4)] * 4, groups=listed))
+    assert ([group.ranks for group in trace.groups], reading_of(trace).assumptions) == ([(0, 1, 2, 3)], ())
 
 
 def test_what_record_param_comms_tells_of_another_call_is_not_taken(tmp_path: Path) -> None:

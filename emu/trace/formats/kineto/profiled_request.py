@@ -100,6 +100,7 @@ class ProfiledRequest(NamedTuple):
     ranks: tuple[int, ...]  # ranks of the group; (): the profile does not say
     label: str  # PyTorch's description of the group, with a number behind it where groups of other names are equal
     name: str = ""  # PyTorch's name of the group; "": the profile does not say
+    size: int = 0  # the number of its ranks that the profile states; 0: none
 
     @property
     def group(self) -> RankGroup:
@@ -167,12 +168,12 @@ def request_by_arguments(args: Args, groups: Mapping[str, tuple[int, ...]]) -> P
         raise BareError("has no 'In msg nelems' and 'dtype'")
     ranks = _ranks(args, groups)
     given, made = whole(args, "In msg nelems"), whole(args, "Out msg nelems", 0)
-    size = whole(args, "Group size", 0, below=MOST_RANKS) or len(ranks)
+    size = whole(args, "Group size", 0, below=MOST_RANKS)
     rows = _numbers(args.get("In split size", "")) if operation == "all_to_all" else ()
-    elements = 1 if BARRIER in name else _elements(operation, given, made, size)
+    elements = 1 if BARRIER in name else _elements(operation, given, made, size or len(ranks))
     return ProfiledRequest(
         operation, elements, dtype_of(str(args["dtype"])), _root(operation, args, ranks), 0, _splits(rows, given),
-        ranks, str(args.get("Process Group Description", "")), str(args.get("Process Group Name", "")),
+        ranks, str(args.get("Process Group Description", "")), str(args.get("Process Group Name", "")), size,
     )  # fmt: skip
 
 
