@@ -180,6 +180,21 @@ def test_a_group_that_pytorch_lists_without_ranks_is_of_all_and_nothing_is_assum
     assert ([group.ranks for group in trace.groups], reading_of(trace).assumptions) == ([(0, 1, 2, 3)], ())
 
 
+def test_an_exchange_among_more_ranks_than_pytorch_writes_split_sizes_of_is_read_with_an_assumption(tmp_path: Path) -> None:
+    """Only the operator's tensor says how many rows there are; PyTorch leaves long lists out of its concrete inputs."""
+    ranks = list(range(32))
+    told = {"In split size": f"[{', '.join(['1'] * 29)}, 2, ...]", "Process Group Ranks": str(ranks)}
+    exchange = collective("all_to_allv", 10, 100, 10, 1, 380, 380, ranks, **told)
+    shapes = {"Input Dims": [[38, 10], [38, 10], [], [], []], "Concrete Inputs": ["", "", "", "", "", ""]}
+    operators = {"alltoall_base_": [35, 35], "allreduce_": [11, 11]}  # that of another call tells nothing
+    for name, last in operators.items():
+        around = span("cpu_op", f"c10d::{name}", 9, 4, HOST, **shapes)
+        trace = read_foreign(profiles(tmp_path / name, *[[*exchange, around]] * 32))
+        assert [events.split.tolist()[-2:] for events in trace.events] == [last] * 32
+        said = "PyTorch wrote only the first split sizes of 1 all_to_alls: their other blocks are taken to be of one size"
+        assert reading_of(trace).assumptions == (said,)
+
+
 def test_what_record_param_comms_tells_of_another_call_is_not_taken(tmp_path: Path) -> None:
     other = span("cpu_op", "record_param_comms", 9, 4, HOST, **{"Collective name": "reduce", "Rank": 1})
     folder = profiles(tmp_path, *[[*broadcast_by(0, 1, where="nowhere"), other]] * 2)

@@ -112,6 +112,37 @@ def test_rows_of_blocks_share_out_the_elements_that_a_rank_gives(rows: str | Non
         told("all_to_allv", 60, 90, **{"In split size": "[3, -1]"})
 
 
+FIRST = [*[1] * 29, 2]  # the split sizes of 32 blocks that PyTorch writes, before 3 and 4
+
+
+@pytest.mark.parametrize(
+    ("around", "last", "cut"),
+    [
+        ({"Input Dims": [[99, 10], [38, 10]], "Concrete Inputs": ["", "", "", "[9]", str([*FIRST, 3, 4])]}, [30, 40], False),
+        ({"Input Dims": [[99, 10], [38, 10]], "Concrete Inputs": ["", "", "", "", ""]}, [35, 35], True),
+    ],
+)
+def test_of_a_list_that_pytorch_cut_the_rest_is_in_the_operator_or_shared_evenly(
+    around: dict[str, Any], last: list[int], cut: bool
+) -> None:
+    args = {"In split size": f"[{', '.join(map(str, FIRST))}, ...]", "Group size": 32}
+    found = request_by_arguments({"Collective name": "all_to_allv", "In msg nelems": 380, **TOLD, **args}, {}, around)
+    assert found.splits == (*[10] * 29, 20, *last)
+    assert found.cut == cut
+
+
+@pytest.mark.parametrize(
+    ("first", "splits"), [([1, 3], (10, 30, 20, 20)), ([0, 0], (0, 0, 40, 40)), ([2, 2], (20, 20, 20, 20))]
+)
+def test_where_no_tensor_has_the_rows_the_others_are_as_large_as_the_mean(first: list[int], splits: tuple[int, ...]) -> None:
+    for around in ({}, {"Input Dims": [[9, 2], []]}, {"Input Dims": [[9, 2], [[1], [2]]]}, {"Input Dims": [[9, 2], [1, 80]]}):
+        args = {"In split size": f"[{first[0]}, {first[1]}, ...]", "Group size": 4, "Process Group Ranks": ""}
+        found = request_by_arguments({"Collective name": "all_to_allv", "In msg nelems": 80, **TOLD, **args}, {}, around)
+        assert (found.splits, found.cut) == (splits, True)
+    whole = told("all_to_allv", 60, 60, **{"In split size": "[1, 1, 1, ...]", "Group size": 3})
+    assert (whole.splits, whole.cut) == ((20, 20, 20), False)
+
+
 def test_a_group_is_told_by_its_name_or_by_its_ranks_or_by_a_stride() -> None:
     cut, stride = {"Process Group Ranks": "[4, 2, ...]"}, {"Global rank start": 3, "Global rank stride": 4, "Group size": 3}
     assert told("allreduce", 1, 1, **{"Process Group Name": "5"}, **stride).ranks == (9, 8)

@@ -111,10 +111,11 @@ class _Around(NamedTuple):
 
 def _requests(profile: RankProfile, row: int, around: _Around) -> tuple[ProfiledRequest, ...]:
     event, name, size = int(profile.kernels.event[row]), profile.names[profile.kernels.name[row]], profile.world or 1
+    operator = around.operator.args if operation_of(around.operator.name) == "all_to_all" else {}
     try:
         for args in (_own_arguments(profile.args.get(event, {}), around.told.args), around.told.args):
             if operation_of(str(args.get(NAMED, ""))):
-                return (_with_root(request_by_arguments(args, profile.groups), around.operator),)
+                return (_with_root(request_by_arguments(args, profile.groups, operator), around.operator),)
         if around.annotation.args.get("Input Dims"):
             asked = request_by_annotation(around.annotation.name, around.annotation.args, size)
             return (_with_root(asked, around.operator),)

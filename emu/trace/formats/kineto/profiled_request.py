@@ -16,6 +16,7 @@ from emu.trace.formats.kineto.event_arguments import whole
 from emu.trace.formats.rank_group import MOST_RANKS, RankGroup, told_ranks, unnumbered
 
 Args = Mapping[str, Any]
+_NONE: Args = {}
 NAMED = "Collective name"  # the argument that names the operation
 OPERATION = "Emu operation"  # the argument that names an operation for which PyTorch has no name, in profiles of Emu
 RANK = "Rank"  # the argument with the group rank of the root, or of the peer; of other calls the rank itself
@@ -101,6 +102,7 @@ class ProfiledRequest(NamedTuple):
     label: str  # PyTorch's description of the group, with a number behind it where groups of other names are equal
     name: str = ""  # PyTorch's name of the group; "": the profile does not say
     size: int = 0  # the number of its ranks that the profile states; 0: none
+    cut: bool = False  # whether PyTorch wrote only the first of the split sizes; the others are taken to be equal
 
     @property
     def group(self) -> RankGroup:
@@ -150,12 +152,13 @@ def dtype_of(name: str) -> str:
     return found
 
 
-def request_by_arguments(args: Args, groups: Mapping[str, tuple[int, ...]]) -> ProfiledRequest:
+def request_by_arguments(args: Args, groups: Mapping[str, tuple[int, ...]], around: Args = _NONE) -> ProfiledRequest:
     """Return the request that the arguments of NCCL's kernel, or of `record_param_comms`, tell of.
 
     Args:
         args: The arguments.
         groups: The ranks of each process group, by name.
+        around: The arguments of the operator of c10d that made the call.
 
     Raises:
         BareError: the operation or the dtype is unknown, or a size is missing.
@@ -169,11 +172,12 @@ def request_by_arguments(args: Args, groups: Mapping[str, tuple[int, ...]]) -> P
     ranks = _ranks(args, groups)
     given, made = whole(args, "In msg nelems"), whole(args, "Out msg nelems", 0)
     size = whole(args, "Group size", 0, below=MOST_RANKS)
-    rows = _numbers(args.get("In split size", "")) if operation == "all_to_all" else ()
+    told = str(args.get("In split size", "")) if operation == "all_to_all" else ""
+    rows, cut = _every_row(told, around, size or len(ranks))
     elements = 1 if BARRIER in name else _elements(operation, given, made, size or len(ranks))
     return ProfiledRequest(
         operation, elements, dtype_of(str(args["dtype"])), _root(operation, args, ranks), 0, _splits(rows, given),
-        ranks, str(args.get("Process Group Description", "")), str(args.get("Process Group Name", "")), size,
+        ranks, str(args.get("Process Group Description", "")), str(args.get("Process Group Name", "")), size, cut,
     )  # fmt: skip
 
 
@@ -243,6 +247,32 @@ def _elements(operation: str, given: int, made: int, size: int) -> int:
     if operation in _BY_RESULT:
         return made * size if operation == "scatter" else max(given, made * size)
     return max(given, made)
+
+
+def _every_row(told: str, around: Args, size: int) -> tuple[tuple[int, ...], bool]:
+    """Return the rows of each block of an exchange, and whether some had to be assumed; then rows may be of another unit.
+
+    Of a long list PyTorch writes the first 30 alone. The others are those of the operator, if it has all, else they are equal:
+    they share what the first leave of its tensor's rows or, if these are unknown, are each as large as the mean of the first.
+
+    Args:
+        told: The list, as the profile has it.
+        around: The arguments of the operator.
+        size: The number of ranks of the group.
+    """
+    first = _numbers(told)
+    if "..." not in told or not first or len(first) >= size:
+        return first, False
+    dims, values = (around.get(key) or () for key in ("Input Dims", "Concrete Inputs"))
+    at, *_, split = PLACES["all_to_all"]
+    every = _rows(dims, values, at, split)
+    if len(every) == size:
+        return every, False
+    shape = (dims[at] if at < len(dims) else ()) or (0,)
+    known, others = sum(first), size - len(first)
+    has_rows = isinstance(shape[0], int) and shape[0] >= max(known, 1)
+    unit, other = (others, shape[0] - known) if has_rows else (len(first), known or 1)
+    return (*(each * unit for each in first), *[other] * others), True
 
 
 def _splits(rows: Sequence[int], given: int) -> tuple[int, ...]:

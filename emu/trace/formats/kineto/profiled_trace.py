@@ -183,4 +183,6 @@ def _notes(of: RankEvents) -> list[str]:
     whole = f"the groups of {of.unnamed} collectives are not in the profile: they are taken to be all {of.profile.world} ranks"
     sent, file = sending_kernels(of.profile), of.profile.file
     own = f"{file!r} has {sent}; such kernels last as measured, on any fabric, because it does not say how much they send"
-    return [*([whole] if of.unnamed else []), *([own] if sent else [])]
+    cut = sum(asked.cut for asked in of.events.requests.values())
+    first = f"PyTorch wrote only the first split sizes of {cut} all_to_alls: their other blocks are taken to be of one size"
+    return [*([whole] if of.unnamed else []), *([first] if cut else []), *([own] if sent else [])]
