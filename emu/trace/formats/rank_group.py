@@ -1,5 +1,7 @@
 """A process group as one file names it (its ranks and a label), and checks of such ranks."""
 
+from collections import defaultdict
+from collections.abc import Iterable
 from typing import NamedTuple
 
 MOST_RANKS = 2**24  # limit of the ranks of a job: a damaged number of a rank is beyond it
@@ -10,6 +12,30 @@ class RankGroup(NamedTuple):
 
     ranks: tuple[int, ...]
     label: str  # what its file calls it; each format makes an axis of it
+
+    def numbered(self, number: int) -> "RankGroup":
+        """Return the group with its number among groups of equal ranks and label; the first has none."""
+        return self if number == 1 else self._replace(label=f"{self.label}\n{number}")
+
+
+def unnumbered(label: str) -> str:
+    """Return the label of a group without its number among equal groups."""
+    return label.partition("\n")[0]
+
+
+def told_apart(named: Iterable[tuple[str, RankGroup]]) -> dict[tuple[str, RankGroup], RankGroup]:
+    """Return, by name and group, each group with its number among groups of other names, in the order of the names.
+
+    A group without a name is taken to be the first.
+    """
+    names: defaultdict[RankGroup, set[str]] = defaultdict(set)
+    for name, group in named:
+        names[group].add(name)
+    return {
+        (name, group): group.numbered(number)
+        for group, of in names.items()
+        for number, name in (*enumerate(sorted(of - {""}), 1), (1, ""))
+    }
 
 
 def is_count(value: object, most: int) -> bool:

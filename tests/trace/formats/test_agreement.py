@@ -90,6 +90,29 @@ def test_members_may_differ_in_what_their_operation_leaves_to_each():
     assert [(asked.elements, asked.root) for asked in found[2].values()] == [(8, 2), (8, 1)]
 
 
+EXCHANGE = ProfiledRequest("all_to_all", 0, "float32", 0, 0, (), (0, 1), "world")
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        (((1000, 1000), (1000, 9000)), ((1000, 1000), (1000, 9000))),
+        (((0, 0), (4000, 6000)), ((0, 0), (4000, 6000))),
+        (((1, 1), (500, 500)), ((1, 1), ())),
+        (((500, 500), (500, 500)), ((), ())),
+        (((0, 0), (0, 0)), ((), ())),
+        (((), (4, 6)), ((), (4, 6))),
+    ],
+)
+def test_split_sizes_are_left_out_only_where_they_cut_the_largest_buffer_evenly(given, kept):
+    """Equal blocks of a smaller buffer, or of none, are kept: without sizes the largest buffer would be cut."""
+    ranks = {n: of_requests(EXCHANGE._replace(elements=sum(of), splits=of)) for n, of in enumerate(given)}
+    found = agreed_requests(ranks)
+    assert tuple(asked.splits for of_rank in found.values() for asked in of_rank.values()) == kept
+    events = [tuple(ranks[n].events.events(found[n]).split.tolist()) for n in found]
+    assert tuple(events) == kept
+
+
 @pytest.mark.parametrize(
     ("asked", "why"),
     [

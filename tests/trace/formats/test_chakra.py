@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import emu
+from emu.errors import InputError
 from emu.trace.formats.reading import reading_of
 from emu.trace.formats.trace_formats import read_foreign
 from emu.trace.trace import Kind
@@ -158,6 +159,18 @@ def test_process_groups_come_from_the_metadata_of_pytorch(tmp_path):
     trace = read_foreign(two_ranks(tmp_path, *nodes))
     assert [group.ranks for group in trace.groups] == [(1, 0), (0, 1)]
     assert trace.events[0].kind.tolist() == [Kind.MARK, Kind.COLLECTIVE, Kind.COLLECTIVE]
+
+
+def test_a_group_of_all_ranks_tells_their_number_by_its_size(tmp_path):
+    """PyTorch lists no ranks of such a group: two files of a job of eight are no job of two."""
+    told = json.dumps([{"pg_name": "0", "pg_desc": "default_pg", "ranks": [], "group_size": 8, "group_count": 1}])
+    nodes = [node(0, "## process_group:init ##", META, inputs=f"['{told}']")]
+    nodes += [node(1, "call", COLL, deps=(0,), comm_type=ALL_REDUCE, comm_size=8, pg_name="0")]
+    folder = two_ranks(tmp_path, *nodes)
+    with pytest.raises(InputError, match=r"has 2 of 8 ranks, but not 2, 3, 4, 5, 6, 7; add their files, or .* --fill-ranks$"):
+        read_foreign(folder)
+    trace = read_foreign(folder, fill_ranks=True)
+    assert (trace.n_ranks, [group.ranks for group in trace.groups]) == (8, [tuple(range(8))])
 
 
 HOST = (

@@ -145,7 +145,18 @@ def test_groups_that_pytorch_wrote_are_found_in_nodes_of_metadata() -> None:
     nodes = [node(NodeType.METADATA, text[1]), node(NodeType.COMP, text[1].replace("4", "9")), node(NodeType.METADATA, "[{}]")]
     more = node(NodeType.METADATA, '[{"pg_name": "6", "ranks": [1]}]')
     assert groups_in_metadata(NodeFile("a.et", {}, (*nodes, more))) == {"4": (0, 2), "5": (), "6": (1,)}
-    for bad in ('[{"pg_name": 4}]', '[{"pg_name": 4, "ranks": [0}]', '[{"pg_name": 4, "ranks": [0, 0]}]', '[{"pg_name" 4}]'):
+    sized = node(
+        NodeType.METADATA, '[{"pg_name": "0", "ranks": [], "group_size": 3}, {"pg_name": "1", "ranks": [2], "group_size": 1}]'
+    )
+    assert groups_in_metadata(NodeFile("a.et", {}, (sized,))) == {"0": (0, 1, 2), "1": (2,)}
+    whole = [f'[{{"pg_name": "0", "ranks": [], "group_size": {size}}}]' for size in ("-1", "2.5", "true", '"8"', 2**24)]
+    for bad in (
+        *whole,
+        '[{"pg_name": 4}]',
+        '[{"pg_name": 4, "ranks": [0}]',
+        '[{"pg_name": 4, "ranks": [0, 0]}]',
+        '[{"pg_name" 4}]',
+    ):
         with pytest.raises(InputError, match=r"node 3 \(n\) of 'a.et' must have a list of process groups as PyTorch writes it"):
             groups_in_metadata(NodeFile("a.et", {}, (node(NodeType.METADATA, bad),)))
 

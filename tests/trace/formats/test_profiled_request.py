@@ -4,9 +4,12 @@ from typing import Any
 
 import pytest
 
+from emu.collective.operation import ROOTED
 from emu.dtypes import DTYPES
 from emu.errors import BareError
 from emu.trace.formats.kineto.profiled_request import (
+    MESSAGES,
+    UNTOLD,
     ProfiledRequest,
     axis_label,
     axis_of,
@@ -36,6 +39,7 @@ def told(what: str, given: int, made: int | None = None, **more: Any) -> Profile
         ("broadcast", "broadcast", 30, 60, 60),
         ("_reduce_oop", "reduce", 60, 30, 60),
         ("barrier", "all_reduce", 1, 0, 1),
+        ("barrier", "all_reduce", 0, 0, 1),  # PyTorch counts no element of it
         ("_allgather_base", "all_gather", 10, 30, 30),
         ("all_gather_into_tensor_coalesced", "all_gather", 10, 0, 30),  # three ranks give as many
         ("_allgather_base", "all_gather", 10, 31, 31),
@@ -53,25 +57,39 @@ def told(what: str, given: int, made: int | None = None, **more: Any) -> Profile
 def test_a_call_of_nccl_has_the_largest_buffer_of_any_of_its_ranks(
     what: str, operation: str, given: int, made: int, elements: int
 ) -> None:
-    assert told(what, given, made) == (operation, elements, "bfloat16", 0, 0, (), RANKS, "mesh_tp")
+    root = UNTOLD if operation in MESSAGES else 0
+    assert told(what, given, made) == ProfiledRequest(operation, elements, "bfloat16", root, 0, (), RANKS, "mesh_tp")
 
 
 def test_the_result_and_the_description_may_be_left_out() -> None:
     asked = {"Collective name": "allreduce", "In msg nelems": "30", "dtype": "Float"}
-    assert request_by_arguments(asked, {}) == ("all_reduce", 30, "float32", 0, 0, (), (), "")
+    assert request_by_arguments(asked, {}) == ProfiledRequest("all_reduce", 30, "float32", 0, 0, (), (), "")
 
 
 def test_the_size_of_a_group_counts_where_its_ranks_are_not_told_and_before_them() -> None:
     assert told("gather", 10, 0, **{"Group size": 5}).elements == 50
-    assert told("gather", 10, 0, **{"Group size": 5, "Process Group Ranks": ""})[-2:] == ((), "mesh_tp")
+    assert told("gather", 10, 0, **{"Group size": 5, "Process Group Ranks": ""}).group == RankGroup((), "mesh_tp")
+
+
+PEERS = {"Dst Rank": 7, "Src Rank": 2}  # ranks of the job
 
 
 @pytest.mark.parametrize(
-    ("what", "peer"), [("send", 2), ("recv", 1), ("allreduce", 0), ("broadcast", 0), ("all_to_allv", 0), ("gather", 0)]
+    ("what", "peer", "ranked"),
+    [("send", 2, 1), ("recv", 1, 1), ("allreduce", 0, 0), ("broadcast", 0, 1), ("all_to_allv", 0, 0), ("gather", 0, 1)],
 )
-def test_only_a_message_has_a_peer_which_is_its_receiver_or_its_sender(what: str, peer: int) -> None:
-    assert told(what, 6, 6, **{"Dst Rank": 2, "Src Rank": 1}).root == peer
-    assert told(what, 6, 6).root == 0
+def test_a_peer_is_told_as_a_rank_of_the_job_and_a_root_as_one_of_its_group(what: str, peer: int, ranked: int) -> None:
+    """PyTorch writes `Rank` to every call: of an all_reduce it is the rank that calls, and no root."""
+    assert told(what, 6, 6, **PEERS).root == peer
+    assert told(what, 6, 6, Rank=1).root == ranked
+    unknown = told(what, 6, 6, **PEERS, **{"Process Group Ranks": ""})
+    assert unknown.root == {"send": 7, "recv": 2}.get(what, 0)  # the group is taken to be all ranks
+
+
+def test_a_peer_that_is_not_of_its_group_is_refused() -> None:
+    with pytest.raises(BareError) as raised:
+        told("recv", 6, 6, **{"Src Rank": 1})
+    assert str(raised.value) == "must have a rank of its group (4, 2, 7) as 'Src Rank', got 1; profile again"
 
 
 @pytest.mark.parametrize(
@@ -80,18 +98,49 @@ def test_only_a_message_has_a_peer_which_is_its_receiver_or_its_sender(what: str
         ("[1, 2, 3]", (10, 20, 30)),
         ("[0, 0, 5]", (0, 0, 60)),
         ("[5, 0, 0]", (60, 0, 0)),
-        ("[2, 2, 2]", ()),
-        ("[0, 0, 0]", ()),
+        ("[2, 2, 2]", (20, 20, 20)),
+        ("[0, 0, 0]", (0, 0, 0)),
         ("[]", ()),
         (None, ()),
     ],
 )
-def test_rows_of_uneven_blocks_share_out_the_elements_that_a_rank_gives(rows: str | None, splits: tuple[int, ...]) -> None:
+def test_rows_of_blocks_share_out_the_elements_that_a_rank_gives(rows: str | None, splits: tuple[int, ...]) -> None:
     more = {} if rows is None else {"In split size": rows}
     assert told("all_to_allv", 60, 90, **more).splits == splits
     assert told("allreduce", 60, 90, **more).splits == ()
     with pytest.raises(BareError, match=r"must have split sizes of 0 or more, got \(3, -1\)"):
         told("all_to_allv", 60, 90, **{"In split size": "[3, -1]"})
+
+
+FIRST = [*[1] * 29, 2]  # the split sizes of 32 blocks that PyTorch writes, before 3 and 4
+
+
+@pytest.mark.parametrize(
+    ("around", "last", "cut"),
+    [
+        ({"Input Dims": [[99, 10], [38, 10]], "Concrete Inputs": ["", "", "", "[9]", str([*FIRST, 3, 4])]}, [30, 40], False),
+        ({"Input Dims": [[99, 10], [38, 10]], "Concrete Inputs": ["", "", "", "", ""]}, [35, 35], True),
+    ],
+)
+def test_of_a_list_that_pytorch_cut_the_rest_is_in_the_operator_or_shared_evenly(
+    around: dict[str, Any], last: list[int], cut: bool
+) -> None:
+    args = {"In split size": f"[{', '.join(map(str, FIRST))}, ...]", "Group size": 32}
+    found = request_by_arguments({"Collective name": "all_to_allv", "In msg nelems": 380, **TOLD, **args}, {}, around)
+    assert found.splits == (*[10] * 29, 20, *last)
+    assert found.cut == cut
+
+
+@pytest.mark.parametrize(
+    ("first", "splits"), [([1, 3], (10, 30, 20, 20)), ([0, 0], (0, 0, 40, 40)), ([2, 2], (20, 20, 20, 20))]
+)
+def test_where_no_tensor_has_the_rows_the_others_are_as_large_as_the_mean(first: list[int], splits: tuple[int, ...]) -> None:
+    for around in ({}, {"Input Dims": [[9, 2], []]}, {"Input Dims": [[9, 2], [[1], [2]]]}, {"Input Dims": [[9, 2], [1, 80]]}):
+        args = {"In split size": f"[{first[0]}, {first[1]}, ...]", "Group size": 4, "Process Group Ranks": ""}
+        found = request_by_arguments({"Collective name": "all_to_allv", "In msg nelems": 80, **TOLD, **args}, {}, around)
+        assert (found.splits, found.cut) == (splits, True)
+    whole = told("all_to_allv", 60, 60, **{"In split size": "[1, 1, 1, ...]", "Group size": 3})
+    assert (whole.splits, whole.cut) == ((20, 20, 20), False)
 
 
 def test_a_group_is_told_by_its_name_or_by_its_ranks_or_by_a_stride() -> None:
@@ -150,7 +199,7 @@ OPERATORS = [  # name, the dims of its arguments, its values, and the operation,
     ("scatter_", [[[10]], []], ["", "", "", "2"], ("scatter", 30, 2, 0, ())),
     ("send", [[[12]]], ["", "", "1", "6"], ("send", 12, 1, 6, ())),
     ("recv_", [[[12]]], ["", "", "2", "7"], ("recv", 12, 2, 7, ())),
-    ("send", [[[12]]], ["", "", ""], ("send", 12, 0, 0, ())),
+    ("send", [[[12]]], ["", "", ""], ("send", 12, UNTOLD, 0, ())),
 ]
 
 
@@ -163,6 +212,10 @@ def test_an_operator_has_the_sizes_of_its_tensors_and_its_own_root_tag_and_split
     found = request_by_operator(f"c10d::{name}", args, "long int", 3)
     assert found == ProfiledRequest(operation, elements, "int64", root, tag, splits, (), "")
     assert root_and_tag(operation, args) == (root, tag)
+    rooted = operation in (*MESSAGES, *ROOTED)
+    assert root_and_tag(operation, {}) == (UNTOLD if rooted else 0, 0)
+    unsaid = request_by_operator(f"c10d::{name}", {**args, "Concrete Inputs": []}, "long int", 3)
+    assert unsaid.root == (UNTOLD if operation in MESSAGES else 0)
 
 
 def test_a_dtype_of_an_operator_is_that_of_its_input_unless_it_is_told_otherwise() -> None:
@@ -178,7 +231,7 @@ def test_a_dtype_of_an_operator_is_that_of_its_input_unless_it_is_told_otherwise
 
 
 def test_an_operator_needs_shapes_unless_it_is_a_barrier() -> None:
-    assert request_by_operator("c10d::barrier", {}, "", 3) == ("all_reduce", 1, "float32", 0, 0, (), (), "")
+    assert request_by_operator("c10d::barrier", {}, "", 3) == ProfiledRequest("all_reduce", 1, "float32", 0, 0, (), (), "")
     for args in ({}, {"Input Dims": []}, {"Input Dims": [[], []]}):
         with pytest.raises(BareError, match="has no shapes; profile with record_shapes=True"):
             request_by_operator("c10d::allreduce_", args, "float", 3)
@@ -192,6 +245,7 @@ def test_an_annotation_has_the_shape_of_its_first_tensor() -> None:
         operation = operation_of(name.partition(" ")[0])
         found = request_by_annotation(f"nccl:{name}", args, 3)
         assert found == ProfiledRequest(operation, expected, "bfloat16", 0, 0, (), (), "")
+    assert request_by_annotation("nccl:recv", args, 3).root == UNTOLD
     with pytest.raises(BareError, match="is an unknown 'nccl:sum'"):
         request_by_annotation("nccl:sum", args, 3)
     with pytest.raises(BareError, match="has an unknown dtype ''"):

@@ -92,6 +92,8 @@ def test_the_file_has_what_other_programs_ask_for(written):
         assert launch["ts"] < kernel["ts"]
     nccl = [each["args"] for each in of["kernel"] if each["name"].startswith("ncclDevKernel_")]
     assert {"Collective name", "In msg nelems", "Out msg nelems", "Group size", "dtype", "Process Group Ranks"} <= set(nccl[0])
+    peers = {each[key] for each in nccl for key in ("Dst Rank", "Src Rank") if key in each}
+    assert peers == {7}  # the other stage of rank 3, by its rank in the job
     assert [each["name"] for each in events if each.get("cat") == "user_annotation"] == ["ProfilerStep#1"]
     per_stream: dict[int, float] = {}
     for kernel in sorted(of["kernel"], key=lambda each: each["ts"]):
@@ -190,6 +192,35 @@ def test_a_request_of_every_operation_comes_back_with_all_that_it_is(words, tmp_
         ]
         assert splits[0] == splits[1]
         assert [(back.groups[g].axis, back.groups[g].ranks) for g in back.group_of[rank]] == [("tp", (0, 1, 2))]
+
+
+def test_an_exchange_comes_back_in_which_a_rank_gives_equal_blocks_or_none(words, tmp_path):
+    """Sizes that cut the largest buffer evenly say no more than no sizes do, and come back as none."""
+    sizes = (0, 0, 0), (1, 1, 1), (4, 4, 4), (1, 2, 9)
+    asked = [words.collective(12, "all_to_all", splits=own) for own in sizes]
+    of_four = [words.events({**each, "instance": 0}) for each in asked]
+    trace = trace_of(*of_four, role_of_rank=(0, 1, 2, 3, 1, 2), groups=(Group("ep", (0, 1, 3)), Group("ep", (2, 4, 5))),
+                     group_of=((0,), (0,), (1,), (0,), (1,), (1,)))  # fmt: skip
+    write_profile(TraceLayout(trace, Choice(), star_of(6), DEVICE, "float32"), tmp_path / "step.json")
+    back = read_foreign(tmp_path)
+    found = [(back.events_of(rank).count.tolist(), back.events_of(rank).split.tolist()) for rank in range(6)]
+    assert found == [([12], list(own) if own != (4, 4, 4) else []) for own in (sizes[role] for role in trace.role_of_rank)]
+
+
+def test_two_groups_of_equal_ranks_and_axis_come_back_as_two(words, tmp_path):
+    asked = [words.collective(size, group=group) for size, group in ((1200, 1), (600, 0))]
+    trace = trace_of(words.events(*asked), groups=(Group("dp", (0, 1)),) * 2, group_of=((0, 1), (0, 1)))
+    write_profile(TraceLayout(trace, Choice({"all_reduce": "ring"}), star_of(2), DEVICE, "float32"), tmp_path / "step.json")
+    back = read_foreign(tmp_path)
+    assert [(group.axis, group.ranks) for group in back.groups] == [("dp", (0, 1))] * 2
+    assert (back.events[0].group.tolist(), back.events[0].instance.tolist()) == ([0, 1], [0, 0])
+
+
+def test_the_root_is_written_to_the_kernel_as_pytorch_writes_it(words, tmp_path):
+    trace = trace_of(words.events(words.collective(8, "broadcast", root=1)))
+    write_profile(TraceLayout(trace, Choice(), star_of(2), DEVICE, "float32"), tmp_path / "step.json")
+    events = json.loads((tmp_path / "step.rank0.json").read_text())["traceEvents"]
+    assert [event["args"]["Rank"] for event in of_kind(events, "kernel")] == [1]
 
 
 def profile_of_ranks(words, n, path):

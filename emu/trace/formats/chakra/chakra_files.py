@@ -164,10 +164,22 @@ def groups_in_metadata(file: NodeFile) -> Groups:
         if node.type == NodeType.METADATA and at >= 0 and "pg_name" in node.inputs:
             try:
                 entries: list[Any] = json.loads(node.inputs[at : end + 2])
-                found.update({str(each["pg_name"]): told_ranks(each["ranks"]) for each in entries})
-            except (TypeError, KeyError, RecursionError, ValueError):
+                found.update({str(each["pg_name"]): _ranks(each) for each in entries})
+            except (AttributeError, TypeError, KeyError, RecursionError, ValueError):
                 raise file.bad(node, "must have a list of process groups as PyTorch writes it; convert it again") from None
     return found
+
+
+def _ranks(entry: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return the ranks of a process group as PyTorch lists it; of all ranks it writes none, but their number.
+
+    Raises:
+        ValueError: they are no list of ranks, or the number is none.
+    """
+    size = entry.get("group_size", 0)
+    if not is_count(size, MOST_RANKS):
+        raise ValueError(f"must have a group_size below 2**24, got {str(size)[:40]}")
+    return told_ranks(entry["ranks"]) or tuple(range(size))
 
 
 def ranks_named(files: Iterable[NodeFile], groups: Iterable[Groups]) -> int:

@@ -15,7 +15,7 @@ from emu.trace.formats.chakra.exact_columns import NodeEvent, RankAbout
 from emu.trace.formats.chakra.rank_rows import US, JobRanks, RankRows, rank_rows
 from emu.trace.formats.chakra.role_map import read_map
 from emu.trace.formats.missing_ranks import filled_groups
-from emu.trace.formats.rank_group import RankGroup
+from emu.trace.formats.rank_group import RankGroup, unnumbered
 from emu.trace.formats.reading import Reading, reading_entry
 from emu.trace.trace import COMMAND, PARTS, Events, Group, Kind, Trace, typed_events
 
@@ -124,7 +124,7 @@ def _trace(ranks: Mapping[int, RankRows], plays: Plays, missing: Sequence[int], 
     found = Trace(
         tuple(_events(ranks[rank].rows, timed=timed) for rank in firsts),
         column([role_of[plays[rank][0]] for rank in range(len(plays))], np.int32),
-        tuple(Group(label.partition("\n")[0], members) for members, label in order),
+        tuple(Group(unnumbered(label), members) for members, label in order),
         tuple(tuple(number[group] for group in plays[rank][1]) for rank in range(len(plays))),
         _peaks([ranks[rank].about for rank in firsts]),
         _meta(next(iter(ranks.values()))),

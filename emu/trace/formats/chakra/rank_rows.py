@@ -120,7 +120,7 @@ def _named_groups(file: NodeFile, about: RankAbout, job: JobRanks) -> tuple[Rank
             raise InputError(f"{WHAT}: {file.file!r} has a group {name!r}, which no file of groups names; put that beside it")
         group = RankGroup(job.groups[name], axis)
         seen[group] += 1
-        found.append(group if seen[group] == 1 else group._replace(label=f"{axis}\n{seen[group]}"))
+        found.append(group.numbered(seen[group]))
     return tuple(found)
 
 
@@ -227,18 +227,17 @@ class _Rows:
         if self.rank not in ranks:
             raise ValueError(f"is of process group {name!r}, which lacks rank {self.rank} itself; give the groups of this run")
         if name not in self.named:
-            self.named[name] = RankGroup(ranks, self._label(name or _ALL, ranks))
+            self.named[name] = RankGroup(ranks, "").numbered(self._number(name or _ALL, ranks))
         return self.named[name]
 
-    def _label(self, name: str, ranks: tuple[int, ...]) -> str:
-        """Return the label of a group: "", or a number that tells groups of equal ranks apart.
+    def _number(self, name: str, ranks: tuple[int, ...]) -> int:
+        """Return the number that tells a group from others of equal ranks.
 
-        The number counts the names of groups of these ranks, so that it is the same in the files of all members.
+        It counts the names of groups of these ranks, so that it is the same in the files of all members.
         """
         every = sorted({*self.job.groups, *self.told, _ALL})
         alike = [each for each in every if self.job.named(each, self.told) == ranks]
-        at = alike.index(name) if name in alike else 0
-        return f"\n{at + 1}" if at else ""
+        return 1 + alike.index(name) if name in alike else 1
 
     def _message(self, node: ChakraNode) -> tuple[Any, ...]:
         sends = node.type == NodeType.COMM_SEND

@@ -4,17 +4,19 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 
+from emu.collective.operation import ROOTED
 from emu.errors import InputError, rank_list
-from emu.trace.formats.kineto.profiled_request import ProfiledRequest
+from emu.trace.formats.kineto.profiled_request import UNTOLD, ProfiledRequest
 from emu.trace.formats.kineto.rank_events import RankEvents
 from emu.trace.formats.rank_group import RankGroup
 
-_ROOTED = ("broadcast", "reduce", "gather", "scatter")
 _UNEVEN = "all_to_all"  # the operation whose members may have buffers of different sizes
 
 
 def agreed_requests(ranks: Mapping[int, RankEvents]) -> dict[int, dict[int, ProfiledRequest]]:
     """Return, by rank and row, each request completed from the profiles of other members: largest buffer, and dtype.
+
+    Split sizes by which a member cuts that buffer evenly are left out.
 
     Args:
         ranks: The events of each rank that has a profile, in the order of the ranks.
@@ -34,12 +36,19 @@ def agreed_requests(ranks: Mapping[int, RankEvents]) -> dict[int, dict[int, Prof
             known = [found[rank][rows[turn]] for rank, rows in of_group.items()]
             elements, dtype = max(asked.elements for asked in known), max(asked.dtype for asked in known)
             for rank, row in ((rank, rows[turn]) for rank, rows in of_group.items()):
-                found[rank][row] = found[rank][row]._replace(elements=elements, dtype=dtype)
+                found[rank][row] = _completed(found[rank][row], elements, dtype)
     for rank, of_found in found.items():
         for row, asked in of_found.items():
             if not asked.dtype:
                 raise InputError(f"profile: {_named(ranks[rank], row)} ({asked.operation}) has a dtype that no profile tells")
     return found
+
+
+def _completed(asked: ProfiledRequest, elements: int, dtype: str) -> ProfiledRequest:
+    """Return a request with the elements and the dtype of its call; split sizes are left out if they cut these evenly."""
+    size = len(asked.ranks)
+    even = not elements or all(each * size == elements for each in asked.splits)
+    return asked._replace(elements=elements, dtype=dtype, splits=() if even else asked.splits)
 
 
 def _check_ends(rank: int, of_rank: RankEvents) -> None:
@@ -52,6 +61,9 @@ def _check_ends(rank: int, of_rank: RankEvents) -> None:
         if rank not in asked.ranks:
             what = f"of ranks {rank_list(asked.ranks)}, without rank {rank} itself" if asked.ranks else "of no known ranks"
             raise InputError(f"profile: {_named(of_rank, row)} is {what}")
+        if asked.is_message and asked.root == UNTOLD:
+            what = "does not say its peer; profile with record_shapes=True"
+            raise InputError(f"profile: {_named(of_rank, row)} ({asked.operation}) {what}")
         if not 0 <= asked.root < len(asked.ranks):
             what = f"must have a root or a peer below {len(asked.ranks)}, the size of its group, got {asked.root}"
             raise InputError(f"profile: {_named(of_rank, row)} ({asked.operation}) {what}; profile again")
@@ -89,7 +101,7 @@ def _call(rank: RankEvents, row: int | None, dtype: str) -> str:
         return "nothing"
     asked: ProfiledRequest = rank.events.requests[row]
     size = "" if asked.operation == _UNEVEN else f" of {asked.elements}"
-    root = f" by {asked.root}" if asked.operation in _ROOTED else ""
+    root = f" by {asked.root}" if asked.operation in ROOTED else ""
     return f"{asked.operation}{size}{' ' * bool(dtype)}{dtype}{root} in step {rank.events.heads[row].step}"
 
 

@@ -12,6 +12,7 @@ from emu.errors import BareError
 from emu.trace.formats.kineto.event_arguments import UNREADABLE, refusal
 from emu.trace.formats.kineto.profiled_request import (
     NAMED,
+    UNTOLD,
     Args,
     ProfiledRequest,
     operation_of,
@@ -110,10 +111,11 @@ class _Around(NamedTuple):
 
 def _requests(profile: RankProfile, row: int, around: _Around) -> tuple[ProfiledRequest, ...]:
     event, name, size = int(profile.kernels.event[row]), profile.names[profile.kernels.name[row]], profile.world or 1
+    operator = around.operator.args if operation_of(around.operator.name) == "all_to_all" else {}
     try:
-        for args in (profile.args.get(event, {}), around.told.args):
+        for args in (_own_arguments(profile.args.get(event, {}), around.told.args), around.told.args):
             if operation_of(str(args.get(NAMED, ""))):
-                return (_with_root(request_by_arguments(args, profile.groups), around.operator),)
+                return (_with_root(request_by_arguments(args, profile.groups, operator), around.operator),)
         if around.annotation.args.get("Input Dims"):
             asked = request_by_annotation(around.annotation.name, around.annotation.args, size)
             return (_with_root(asked, around.operator),)
@@ -124,6 +126,11 @@ def _requests(profile: RankProfile, row: int, around: _Around) -> tuple[Profiled
         return tuple(_message(profile, each) for each in around.before)
     except (BareError, *UNREADABLE) as error:
         raise refusal(f"{profile.where(event, name)} of {profile.file!r}", error) from None
+
+
+def _own_arguments(own: Args, told: Args) -> Args:
+    """Return the arguments of a kernel, and those that only `record_param_comms` around it has, if it tells of one call."""
+    return {**told, **own} if own.get(NAMED) == told.get(NAMED) else own
 
 
 def _message(profile: RankProfile, operator: _Host) -> ProfiledRequest:
@@ -176,7 +183,7 @@ def _with_root(asked: ProfiledRequest, operator: _Host) -> ProfiledRequest:
     if not operator.args.get("Concrete Inputs") or operation_of(operator.name) != asked.operation:
         return asked
     root, tag = root_and_tag(asked.operation, operator.args)
-    return asked._replace(root=root, tag=tag)
+    return asked._replace(root=asked.root if root == UNTOLD else root, tag=tag)
 
 
 def _enclosing(profile: RankProfile, spans: ProfileSpans, rows: I64, word: str) -> Mapping[int, _Host]:

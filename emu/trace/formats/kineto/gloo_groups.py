@@ -18,7 +18,7 @@ from emu.arrays import F64, I64
 from emu.errors import InputError
 from emu.trace.formats.kineto.profiled_request import MESSAGES
 from emu.trace.formats.kineto.rank_profile import RankProfile
-from emu.trace.formats.rank_group import RankGroup
+from emu.trace.formats.rank_group import RankGroup, told_apart
 
 ASKS, RUNS = "c10d::", "gloo:"  # the beginnings of the names of operators that ask, and of what gloo's threads run
 _A_GROUP = 2  # the threads of each group
@@ -45,8 +45,9 @@ class _Runs(NamedTuple):
 
 def groups_of(profile: RankProfile) -> list[RankGroup]:
     """Return the groups of a rank in the order of their creation; one group of all ranks if the profile names none."""
-    told = [RankGroup(ranks, profile.labels.get(name, "")) for name, ranks in profile.groups.items()]
-    return told or [RankGroup(tuple(range(profile.world or 0)), "default_pg")]
+    named = [(name, RankGroup(ranks, profile.labels.get(name, ""))) for name, ranks in profile.groups.items()]
+    apart = told_apart(named)
+    return [apart[each] for each in named] or [RankGroup(tuple(range(profile.world or 0)), "default_pg")]
 
 
 class _Rank:

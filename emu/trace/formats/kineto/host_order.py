@@ -17,6 +17,7 @@ from emu.trace.formats.kineto.event_arguments import UNREADABLE, refusal
 from emu.trace.formats.kineto.gloo_groups import ASKS, RUNS, groups_of
 from emu.trace.formats.kineto.profiled_events import HOST, US, Head, ProfiledEvents, Seen
 from emu.trace.formats.kineto.profiled_request import (
+    BARRIER,
     MESSAGES,
     Args,
     ProfiledRequest,
@@ -26,7 +27,6 @@ from emu.trace.formats.kineto.profiled_request import (
 from emu.trace.formats.kineto.rank_profile import ProfileSpans, RankProfile
 from emu.trace.formats.rank_group import RankGroup
 
-_BARRIER = "barrier"
 _LOOKED = 8  # how many requests of gloo may have begun before the one that is looked for
 
 
@@ -142,7 +142,7 @@ def _asks(profile: RankProfile, spans: ProfileSpans, at: int, ran: _Ran) -> tupl
         row = ran.of(name, float(spans.start[at]), lambda size: _stated_elements(asked(size), size))
         ranks, label = ran.group(row)
         told = ran.dtype(row) if row >= 0 else ""
-        dtype = "float32" if _BARRIER in name else dtype_of(told) if told else ""  # of a scatter only the root tells it
+        dtype = "float32" if BARRIER in name else dtype_of(told) if told else ""  # of a scatter only the root tells it
         found = asked(len(ranks))._replace(dtype=dtype, ranks=ranks, label=label)
     except (BareError, *UNREADABLE) as error:
         raise refusal(f"{profile.where(event, name)} of {profile.file!r}", error) from None
@@ -152,7 +152,7 @@ def _asks(profile: RankProfile, spans: ProfileSpans, at: int, ran: _Ran) -> tupl
 
 def _kind(name: str) -> tuple[bool, bool]:
     """Return whether a request is a message, and whether it is a barrier (whose elements are not stated)."""
-    return name.startswith(MESSAGES), _BARRIER in name
+    return name.startswith(MESSAGES), BARRIER in name
 
 
 def _stated_elements(asked: ProfiledRequest, size: int) -> int:

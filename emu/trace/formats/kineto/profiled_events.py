@@ -126,7 +126,7 @@ class ProfiledEvents:
         heads = [head._replace(stream=streams[head.stream]) for head in self.heads]
         table = [(*heads[row], *self._amounts(row, agreed.get(row), instances.get(row, 0))) for row in rows]
         columns: list[object] = list(zip(*table, strict=True))
-        splits = [self.requests[row].splits if row in self.requests else () for row in rows]
+        splits = [agreed[row].splits if row in agreed else () for row in rows]
         for ragged in (self.waits, splits):
             columns += [np.cumsum([0, *map(len, ragged)]), [each for several in ragged for each in several]]
         return replace(typed_events(columns), lasts_s=column(np.array(self.lasts_s), np.float64))

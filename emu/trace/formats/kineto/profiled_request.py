@@ -9,16 +9,24 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
-from emu.collective.operation import GATHERING, ROUTED
+from emu.collective.operation import GATHERING, ROOTED, ROUTED
 from emu.dtypes import DTYPES
-from emu.errors import BareError
+from emu.errors import BareError, rank_list
 from emu.trace.formats.kineto.event_arguments import whole
-from emu.trace.formats.rank_group import MOST_RANKS, RankGroup, told_ranks
+from emu.trace.formats.rank_group import MOST_RANKS, RankGroup, told_ranks, unnumbered
 
 Args = Mapping[str, Any]
+_NONE: Args = {}
 NAMED = "Collective name"  # the argument that names the operation
 OPERATION = "Emu operation"  # the argument that names an operation for which PyTorch has no name, in profiles of Emu
-MESSAGES = ("send", "recv")  # operations of two ranks
+RANK = "Rank"  # the argument with the group rank of the root, or of the peer; of other calls the rank itself
+PEERS = {
+    "send": "Dst Rank",
+    "recv": "Src Rank",
+}  # the arguments with the peer's rank in the job, of each operation of two ranks
+MESSAGES = tuple(PEERS)
+UNTOLD = -1  # the peer of a message that does not say it
+BARRIER = "barrier"  # in the names of calls that sum one element, which their arguments do not count
 
 # The names of NCCL's calls in PyTorch, without underscores.
 _OPERATIONS = {
@@ -79,17 +87,22 @@ _DTYPES = {
 class ProfiledRequest(NamedTuple):
     """One request of a rank, as its profile states it: the operation, its elements, and the group.
 
-    `label` is PyTorch's description of the group; `ranks` is empty if the profile does not have them.
+    `label` and `name` are PyTorch's description and name of the group; `ranks` is empty if the profile does not have them.
     """
 
     operation: str
     elements: int  # elements of the largest buffer of any rank, as far as this rank knows
     dtype: str
-    root: int  # a group rank: the root, or the peer of a message
+    root: int  # a group rank: the root, or the peer of a message; UNTOLD: the profile does not say the peer
     tag: int
-    splits: tuple[int, ...]  # elements of each block that the rank gives; (): all blocks are of one size
+    splits: tuple[
+        int, ...
+    ]  # elements of each block that the rank gives; (): the profile does not say, or the size is cut evenly
     ranks: tuple[int, ...]  # ranks of the group; (): the profile does not say
-    label: str  # PyTorch's description of the group
+    label: str  # PyTorch's description of the group, with a number behind it where groups of other names are equal
+    name: str = ""  # PyTorch's name of the group; "": the profile does not say
+    size: int = 0  # the number of its ranks that the profile states; 0: none
+    cut: bool = False  # whether PyTorch wrote only the first of the split sizes; the others are taken to be equal
 
     @property
     def group(self) -> RankGroup:
@@ -112,7 +125,8 @@ _LABELS = {"default_pg": "world", "undefined": ""}
 
 def axis_of(label: str) -> str:
     """Return the name of an axis from PyTorch's description of a group: the dimension of a mesh, or `world` for all ranks."""
-    return _LABELS.get(label, label.removeprefix("mesh_"))
+    told = unnumbered(label)
+    return _LABELS.get(told, told.removeprefix("mesh_"))
 
 
 def axis_label(axis: str) -> str:
@@ -138,31 +152,32 @@ def dtype_of(name: str) -> str:
     return found
 
 
-def request_by_arguments(args: Args, groups: Mapping[str, tuple[int, ...]]) -> ProfiledRequest:
+def request_by_arguments(args: Args, groups: Mapping[str, tuple[int, ...]], around: Args = _NONE) -> ProfiledRequest:
     """Return the request that the arguments of NCCL's kernel, or of `record_param_comms`, tell of.
 
     Args:
         args: The arguments.
         groups: The ranks of each process group, by name.
+        around: The arguments of the operator of c10d that made the call.
 
     Raises:
         BareError: the operation or the dtype is unknown, or a size is missing.
     """
-    operation = operation_of(str(args.get(NAMED, "")))
-    if args.get(OPERATION) in ROUTED:
-        operation = str(args[OPERATION])
+    name = str(args.get(NAMED, ""))
+    operation = str(args[OPERATION]) if args.get(OPERATION) in ROUTED else operation_of(name)
     if not operation:
         raise BareError(f"has an unknown collective {args.get(NAMED)!r}")
     if "In msg nelems" not in args or "dtype" not in args:
         raise BareError("has no 'In msg nelems' and 'dtype'")
     ranks = _ranks(args, groups)
     given, made = whole(args, "In msg nelems"), whole(args, "Out msg nelems", 0)
-    size = whole(args, "Group size", 0, below=MOST_RANKS) or len(ranks)
-    rows = _numbers(args.get("In split size", "")) if operation == "all_to_all" else ()
-    peer = whole(args, "Dst Rank" if operation == "send" else "Src Rank", 0) if operation in MESSAGES else 0
+    size = whole(args, "Group size", 0, below=MOST_RANKS)
+    told = str(args.get("In split size", "")) if operation == "all_to_all" else ""
+    rows, cut = _every_row(told, around, size or len(ranks))
+    elements = 1 if BARRIER in name else _elements(operation, given, made, size or len(ranks))
     return ProfiledRequest(
-        operation, _elements(operation, given, made, size), dtype_of(str(args["dtype"])), peer, 0, _splits(rows, given), ranks,
-        str(args.get("Process Group Description", "")),
+        operation, elements, dtype_of(str(args["dtype"])), _root(operation, args, ranks), 0, _splits(rows, given),
+        ranks, str(args.get("Process Group Description", "")), str(args.get("Process Group Name", "")), size, cut,
     )  # fmt: skip
 
 
@@ -176,6 +191,30 @@ def _ranks(args: Args, groups: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]
     keys = "Global rank start", "Global rank stride", "Group size"
     first, stride, size = (whole(args, key, -1, -1, MOST_RANKS) for key in keys)
     return _checked(range(first, first + stride * size, stride)) if first >= 0 and stride > 0 and size > 0 else ()
+
+
+def _root(operation: str, args: Args, ranks: Sequence[int]) -> int:
+    """Return the root of a request, or its peer, as a rank of its group; `UNTOLD` if a message does not say its peer.
+
+    Args:
+        operation: The operation.
+        args: The arguments.
+        ranks: The ranks of the group; (): unknown, and taken to be all ranks.
+
+    Raises:
+        BareError: the peer is not in the group.
+    """
+    if operation in ROOTED:
+        return whole(args, RANK, 0)
+    if operation not in PEERS:
+        return 0
+    if PEERS[operation] not in args:
+        return whole(args, RANK, UNTOLD, UNTOLD)
+    peer = whole(args, PEERS[operation])
+    if ranks and peer not in ranks:
+        what = f"must have a rank of its group ({rank_list(ranks)}) as {PEERS[operation]!r}"
+        raise BareError(f"{what}, got {peer}; profile again")
+    return ranks.index(peer) if ranks else peer
 
 
 def _checked(ranks: Sequence[int]) -> tuple[int, ...]:
@@ -210,10 +249,36 @@ def _elements(operation: str, given: int, made: int, size: int) -> int:
     return max(given, made)
 
 
+def _every_row(told: str, around: Args, size: int) -> tuple[tuple[int, ...], bool]:
+    """Return the rows of each block of an exchange, and whether some had to be assumed; then rows may be of another unit.
+
+    Of a long list PyTorch writes the first 30 alone. The others are those of the operator, if it has all, else they are equal:
+    they share what the first leave of its tensor's rows or, if these are unknown, are each as large as the mean of the first.
+
+    Args:
+        told: The list, as the profile has it.
+        around: The arguments of the operator.
+        size: The number of ranks of the group.
+    """
+    first = _numbers(told)
+    if "..." not in told or not first or len(first) >= size:
+        return first, False
+    dims, values = (around.get(key) or () for key in ("Input Dims", "Concrete Inputs"))
+    at, *_, split = PLACES["all_to_all"]
+    every = _rows(dims, values, at, split)
+    if len(every) == size:
+        return every, False
+    shape = (dims[at] if at < len(dims) else ()) or (0,)
+    known, others = sum(first), size - len(first)
+    has_rows = isinstance(shape[0], int) and shape[0] >= max(known, 1)
+    unit, other = (others, shape[0] - known) if has_rows else (len(first), known or 1)
+    return (*(each * unit for each in first), *[other] * others), True
+
+
 def _splits(rows: Sequence[int], given: int) -> tuple[int, ...]:
     """Return the number of elements of each block that a rank sends, from the number of rows of each block.
 
-    It is () if all blocks are equal.
+    It is () if the profile has no rows.
 
     Args:
         rows: The rows of each block, as the profile has them.
@@ -225,9 +290,7 @@ def _splits(rows: Sequence[int], given: int) -> tuple[int, ...]:
     total = sum(rows)
     if rows and min(rows) < 0:
         raise BareError(f"must have split sizes of 0 or more, got {str(rows)[:40]}")
-    if not total or len(set(rows)) == 1:
-        return ()
-    return tuple(given * each // total for each in rows)
+    return tuple(given * each // max(total, 1) for each in rows)
 
 
 def request_by_operator(name: str, args: Args, dtype: str, size: int) -> ProfiledRequest:
@@ -245,7 +308,7 @@ def request_by_operator(name: str, args: Args, dtype: str, size: int) -> Profile
     operation = operation_of(name)
     if not operation:
         raise BareError("is an unknown operator")
-    if "barrier" in name:
+    if BARRIER in name:
         return ProfiledRequest("all_reduce", 1, "float32", 0, 0, (), (), "")
     dims, types, values = (args.get(key) or () for key in ("Input Dims", "Input type", "Concrete Inputs"))
     if not any(dims):
@@ -256,9 +319,9 @@ def request_by_operator(name: str, args: Args, dtype: str, size: int) -> Profile
     rows = _rows(dims, values, ends[0], split)
     found = _elements(operation, given, made, size)
     name_of_dtype = dtype or (typed[0] if typed else "")
-    return ProfiledRequest(
-        operation, found, dtype_of(name_of_dtype), *root_and_tag(operation, args), _splits(rows, given), (), ""
-    )
+    root, tag = root_and_tag(operation, args)
+    known = root if operation in MESSAGES else max(root, 0)
+    return ProfiledRequest(operation, found, dtype_of(name_of_dtype), known, tag, _splits(rows, given), (), "")
 
 
 def request_by_annotation(name: str, args: Args, size: int) -> ProfiledRequest:
@@ -276,14 +339,15 @@ def request_by_annotation(name: str, args: Args, size: int) -> ProfiledRequest:
     if not operation:
         raise BareError(f"is an unknown {name!r}")
     given, dtype = prod(args["Input Dims"][0]), dtype_of(str((args.get("Input type") or ("",))[0]))
-    return ProfiledRequest(operation, _elements(operation, given, 0, size), dtype, 0, 0, (), (), "")
+    root = UNTOLD if operation in MESSAGES else 0
+    return ProfiledRequest(operation, _elements(operation, given, 0, size), dtype, root, 0, (), (), "")
 
 
 def root_and_tag(operation: str, args: Args) -> tuple[int, int]:
-    """Return the root (or the peer) and the tag with which an operator was called."""
+    """Return the root (or the peer) and the tag with which an operator was called; `UNTOLD` for a root that it does not say."""
     *_, root, tag, _ = PLACES[operation]
     values = args.get("Concrete Inputs") or ()
-    return _value(values, root), _value(values, tag)
+    return _value(values, root, UNTOLD if root >= 0 else 0), _value(values, tag, 0)
 
 
 def _count(dims: Sequence[Any], at: int) -> int:
@@ -309,6 +373,6 @@ def _rows(dims: Sequence[Any], values: Sequence[str], at: int, split: int) -> tu
     return _numbers(values[split]) if split < len(values) else ()
 
 
-def _value(values: Sequence[str], at: int) -> int:
+def _value(values: Sequence[str], at: int, default: int) -> int:
     found = _numbers(values[at]) if 0 <= at < len(values) else ()
-    return found[0] if found else 0
+    return found[0] if found else default

@@ -15,10 +15,10 @@ from emu.arrays import column
 from emu.errors import InputError, rank_list
 from emu.files import has_ending
 from emu.trace.formats.kineto.agreement import agreed_requests
-from emu.trace.formats.kineto.collective_kernels import collective_rows, sending_kernels
+from emu.trace.formats.kineto.collective_kernels import sending_kernels
 from emu.trace.formats.kineto.gloo_groups import gloo_groups
 from emu.trace.formats.kineto.profiled_events import US
-from emu.trace.formats.kineto.profiled_request import NAMED, axis_of
+from emu.trace.formats.kineto.profiled_request import axis_of
 from emu.trace.formats.kineto.rank_events import RankEvents, RankWork, rank_events, rank_work
 from emu.trace.formats.kineto.rank_profile import RankProfile, read_profile
 from emu.trace.formats.measured_parts import MeasuredParts, mean_of_ranks
@@ -172,19 +172,17 @@ def _reading(trace: Trace, ranks: Mapping[int, RankEvents]) -> Reading:
         collective_s=sum(kernel.lasts_s for _, kernel in sorted(seen)),
         host_time=False,
         left_out={what: count for what, count in left_out.items() if count},
-        assumptions=tuple(dict.fromkeys(note for of in ranks.values() for note in _notes(of.profile))),
+        assumptions=tuple(dict.fromkeys(note for of in ranks.values() for note in _notes(of))),
         step_times_s=_step_times(ranks.values()),
         parts=_step_parts(list(ranks.values())),
     )
 
 
-def _notes(profile: RankProfile) -> list[str]:
-    """Return sentences on what was assumed when a profile was read."""
-    told = [profile.args.get(int(profile.kernels.event[row]), {}) for row in collective_rows(profile).tolist()]
-    unnamed = sum(NAMED not in args for args in told)
-    whole = f"the groups of {unnamed} collectives are not in the profile: they are taken to be all {profile.world} ranks"
-    sent = sending_kernels(profile)
-    own = (
-        f"{profile.file!r} has {sent}; such kernels last as measured, on any fabric, because it does not say how much they send"
-    )
-    return [*([whole] if unnamed else []), *([own] if sent else [])]
+def _notes(of: RankEvents) -> list[str]:
+    """Return sentences on what was assumed when the profile of a rank was read."""
+    whole = f"the groups of {of.unnamed} collectives are not in the profile: they are taken to be all {of.profile.world} ranks"
+    sent, file = sending_kernels(of.profile), of.profile.file
+    own = f"{file!r} has {sent}; such kernels last as measured, on any fabric, because it does not say how much they send"
+    cut = sum(asked.cut for asked in of.events.requests.values())
+    first = f"PyTorch wrote only the first split sizes of {cut} all_to_alls: their other blocks are taken to be of one size"
+    return [*([whole] if of.unnamed else []), *([first] if cut else []), *([own] if sent else [])]

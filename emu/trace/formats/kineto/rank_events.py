@@ -6,13 +6,16 @@ from typing import NamedTuple
 import numpy as np
 
 from emu.arrays import F64, I64
-from emu.errors import InputError, must_be
+from emu.errors import InputError, mendable, must_be
 from emu.trace.formats.kineto.collective_kernels import requests_of_kernels, sending_kernels
 from emu.trace.formats.kineto.host_order import host_events, host_works
 from emu.trace.formats.kineto.kernel_order import KernelOrder, issue_times, launches
 from emu.trace.formats.kineto.profiled_events import ProfiledEvents
+from emu.trace.formats.kineto.profiled_request import ProfiledRequest
 from emu.trace.formats.kineto.rank_profile import MOST_STEP_US, ProfileSpans, RankProfile
-from emu.trace.formats.rank_group import RankGroup
+from emu.trace.formats.rank_group import RankGroup, told_apart
+
+Requests = Mapping[int, tuple[ProfiledRequest, ...]]  # of each kernel, by its row
 
 
 class RankEvents(NamedTuple):
@@ -21,6 +24,7 @@ class RankEvents(NamedTuple):
     profile: RankProfile
     events: ProfiledEvents
     outside: int  # number of kernels, or operators of the host, in no step that counts
+    unnamed: int = 0  # number of requests of kernels whose groups the profile does not have
 
 
 class RankWork(NamedTuple):
@@ -79,12 +83,12 @@ def rank_events(work: RankWork, numbers: Mapping[int, int], host_time: bool, gro
     Raises:
         InputError: the steps have no collective, or one of which the profile does not say what it sends; or a step is too long.
     """
-    profile = work.profile
+    profile, unnamed = work.profile, 0
     step = np.array([numbers.get(n, 0) for n in work.step.tolist()], np.int64)
     if len(profile.kernels.start):
-        whole = tuple(range(profile.world or 0))
         known = requests_of_kernels(profile, np.flatnonzero(step))
-        asked = {row: tuple(a if a.ranks else a._replace(ranks=whole) for a in of_row) for row, of_row in known.items()}
+        unnamed = _unnamed(profile, known)
+        asked = _in_groups(profile, known)
         events = KernelOrder(profile, host_time).run(launches(profile, asked, step))
     else:
         events = host_events(profile, work.spans, step, host_time, groups)
@@ -95,7 +99,35 @@ def rank_events(work: RankWork, numbers: Mapping[int, int], host_time: bool, gro
         raise must_be(
             "profile", f"a step of {profile.file!r}", "shorter than an hour", f"{longest / 1e6:.0f} s", "profile again"
         )
-    return RankEvents(profile, events, int((step == 0).sum()))
+    return RankEvents(profile, events, int((step == 0).sum()), unnamed)
+
+
+def _unnamed(profile: RankProfile, known: Requests) -> int:
+    """Return the number of requests whose groups the profile does not have, so that they are taken to be all ranks.
+
+    Raises:
+        InputError: one is of fewer ranks.
+    """
+    found = [(row, a) for row, of_row in known.items() for a in of_row if not a.ranks]
+    for row, asked in found:
+        if profile.world and asked.size not in (0, profile.world):
+            where = profile.where(int(profile.kernels.event[row]), profile.names[profile.kernels.name[row]])
+            what = f"is of {asked.size} of {profile.world} ranks, and the profile does not say which"
+            mend = "profile by a PyTorch that lists its groups (pg_config) in distributedInfo"
+            raise mendable(f"profile: {where} of {profile.file!r} {what}", "Group size", asked.size, mend)
+    return sum(asked.name not in profile.labels for _, asked in found)
+
+
+def _in_groups(profile: RankProfile, known: Requests) -> Requests:
+    """Return the requests of kernels with the ranks of their groups, and with labels by which groups of other names differ.
+
+    The group of a request whose ranks are unknown is taken to be all ranks.
+    """
+    whole = tuple(range(profile.world or 0))
+    asked = {row: tuple(a if a.ranks else a._replace(ranks=whole) for a in of_row) for row, of_row in known.items()}
+    told = ((name, RankGroup(profile.groups.get(name, whole), label)) for name, label in profile.labels.items())
+    apart = told_apart((*told, *((a.name, a.group) for of_row in asked.values() for a in of_row)))
+    return {row: tuple(a._replace(label=apart[a.name, a.group].label) for a in of_row) for row, of_row in asked.items()}
 
 
 def _no_collective_error(profile: RankProfile, works: int) -> InputError:

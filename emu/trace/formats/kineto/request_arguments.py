@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from emu.collective.operation import GATHERING, ROUTED
+from emu.collective.operation import GATHERING, ROOTED, ROUTED
 from emu.dtypes import DTYPES
-from emu.trace.formats.kineto.profiled_request import NAMED, OPERATION, PLACES, axis_label
+from emu.trace.formats.kineto.profiled_request import NAMED, OPERATION, PEERS, PLACES, RANK, axis_label
 from emu.trace.kernel_shape import Kernel
 from emu.trace.timed_dtype import timed_as, timed_bytes
 from emu.trace.trace import Events, Group, Kind
@@ -35,7 +35,6 @@ _DTYPES = {
     "int8": "Char",
     "uint8": "Byte",
 }
-_PEERS = {"send": "Dst Rank", "recv": "Src Rank"}
 
 
 def kernel_name(events: Events, row: int) -> str:
@@ -58,7 +57,8 @@ def request_arguments(events: Events, row: int, dtype: str, number: int, group: 
     own = {OPERATION: events.name[row]} if operation != events.name[row] else {}
     elements, ran = _elements(events, row)
     splits = events.split[events.split_start[row] : events.split_start[row + 1]].tolist()
-    peer = {_PEERS[operation]: int(events.root[row])} if operation in _PEERS else {}
+    root = int(events.root[row])
+    peer = {PEERS[operation]: group.ranks[root]} if operation in PEERS else {RANK: root} if operation in ROOTED else {}
     return {
         NAMED: _NAMES[operation][0],
         "In msg nelems": sum(splits) if splits else elements // (size if operation in GATHERING else 1),
@@ -93,7 +93,7 @@ def _dtype_name(dtype: str) -> str:
 def operator_arguments(events: Events, row: int) -> tuple[str, dict[str, Any]] | None:
     """Return the name and the arguments of the operator around the launch of a request.
 
-    This operator alone says the root or the tag; None: the request has neither.
+    This operator says the root and the tag; None: both are 0.
     """
     *_, root, tag, _ = PLACES[_operation_name(events, row)]
     if not (events.root[row] or events.tag[row]) or root < 0:
