@@ -56,7 +56,7 @@ def _link_load(topology: Topology, sources: I64, ways: int) -> F64:
     count = _no_load(topology)
     if topology.spray is not None:
         over = sprayed(topology, topology.spray, src, dst, np.zeros_like(src))
-        return count + np.bincount(over.link, over.weight, len(count)) * (ways / topology.parts)
+        return count + np.bincount(over.link, over.weight, len(count)) * (ways / topology.spray.parts)
     for way in range(ways):
         routes = topology.routes(src, dst, mix(src, dst, way) % _CHANNELS)
         count += np.bincount(routes.link, minlength=len(topology.links))
