@@ -41,6 +41,9 @@ def _tapers(tiers: int, taper: tuple[int, ...]) -> tuple[int, ...]:
     """Return the ports down for each port up, for each tier but the top."""
     if tiers > _MAX_TIERS:
         raise must_be("fat-tree", "tiers", f"at most {_MAX_TIERS}", tiers)
+    if tiers == 1 and taper != (1,):
+        mend = "leave it out, or take a second tier"
+        raise must_be("fat-tree", "taper", "1 where tiers is 1, as that switch has no ports up", show_dims(taper), mend)
     if len(taper) not in {1, tiers - 1}:
         what = f"one ratio, or {tiers - 1} joined by x, one for each tier below the top"
         raise must_be("fat-tree", "taper", what, show_dims(taper))

@@ -26,7 +26,7 @@ from emu.topology.catalogue import (
     topology,
 )
 from emu.topology.paths.spray import routed
-from emu.topology.topology import Box, Drawing, Routes, Topology
+from emu.topology.topology import Box, Drawing, Routes, Topology, check_link_count
 from emu.units import format_bandwidth, format_time, seconds
 
 _SOURCE = "Wang et al., Rail-Only (arXiv:2307.12169); RailX (arXiv:2507.18889), A.8 and Table 6"
@@ -94,6 +94,7 @@ def rail_only(
     _check(dims, radix)
     (rows, columns), kind = dims, f"link x{planes}" if planes > 1 else "cable"
     n = rows * columns
+    check_link_count("rail-only", 4 * n)
     npu = np.arange(n)
     kinds = [
         Cables(kind, npu, n + npu // columns, planes * row, latency, 0),

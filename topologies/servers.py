@@ -13,6 +13,7 @@ import numpy as np
 
 from emu.arrays import I64
 from emu.equivalence import shift
+from emu.errors import must_be
 from emu.topology.builders.route_parts import join, link_if, mix
 from emu.topology.builders.wiring import Cables, SwitchAdding, fabric
 from emu.topology.catalogue import HOP_LATENCY, PORT_RATE, Bandwidth, Count, EqualWays, Invariants, Latency, one_of, planned
@@ -252,9 +253,14 @@ def servers(
         nvlink: Bandwidth of a GPU over all its NVLinks.
         nic: Bandwidth of a GPU's NIC.
         network: `spine`: rails under a spine; `rails`: rails alone, NVLink takes messages to other rails; `switch`: one switch.
-        taper: Ports down for each port up of a rail switch.
+        taper: Ports down for each port up of a rail switch; 1 without a spine.
         hops: Latencies, and what NVSwitches do.
+
+    Raises:
+        InputError: There is a taper, but no spine.
     """
+    if network != "spine" and taper != 1:
+        raise must_be("servers", "taper", "1 where network is not spine", taper, "leave it out, or take network=spine")
     return _Cluster("servers", nodes, gpus, nvlink, nic, network, 1, taper, hops)
 
 

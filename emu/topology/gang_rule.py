@@ -4,17 +4,20 @@ A job of `size` NPUs is groups of `group` NPUs, such as those of tensor parallel
 group may be smaller. The rule is the system's own, its `gangs`. Letters: N NPUs of a topology, U units, D dims.
 """
 
+from collections.abc import Iterator, MutableMapping
 from functools import lru_cache
-from itertools import product
 from math import prod
 
 import numpy as np
+from cachetools import LRUCache
+from numpy.typing import NDArray
 
 from emu.arrays import I64, Bool, column
 from emu.topology.topology import GangPlacer, Topology
 
 NOWHERE = column([], np.int64)
-_MOST_SHAPES = 64  # shapes of a box that are tried for a job
+_AT_ONCE = 64  # shapes of boxes that become tuples at one time
+_KEPT_BYTES = 2**28  # of the free boxes of few dims that are kept while the place of one job is searched
 
 
 def gang_placer(topology: Topology) -> GangPlacer:
@@ -135,11 +138,13 @@ def in_boxes(dims: tuple[int, ...]) -> GangPlacer:
     numbers = np.arange(prod(dims)).reshape(dims)
 
     def place(size: int, group: int, free: Bool) -> I64:
-        if free.sum() < size:
+        count, known = int(free.sum()), LRUCache[tuple[int, ...], Bool](_KEPT_BYTES, lambda places: places.nbytes)
+        if count < size:
             return NOWHERE
-        sums = _sums_before(free.reshape(dims))
         for shape in _shapes(dims, size):
-            windows = _windows(sums, shape) == prod(shape)
+            if prod(shape) > count:
+                break
+            windows = _free_boxes(free.reshape(dims), shape, known)
             if windows.any():
                 at = np.unravel_index(int(np.argmax(windows)), windows.shape)
                 box = tuple(slice(int(begin), int(begin) + extent) for begin, extent in zip(at, shape, strict=True))
@@ -149,27 +154,49 @@ def in_boxes(dims: tuple[int, ...]) -> GangPlacer:
     return place
 
 
-def _sums_before(grid: Bool) -> I64:
-    """Return the number of free NPUs before each point of a grid in all dims; each dim has one point more."""
-    sums = np.pad(grid.astype(np.int64), [(1, 0)] * grid.ndim)
-    for dim in range(grid.ndim):
-        np.cumsum(sums, axis=dim, out=sums)
-    return sums
+def _free_boxes(free: Bool, shape: tuple[int, ...], known: MutableMapping[tuple[int, ...], Bool]) -> Bool:
+    """Return whether a box that is wholly free begins at each place of a grid, for the places at which it does not end outside.
+
+    Args:
+        free: The grid.
+        shape: The extents of the box in the first dims of the grid; in the others it has one place.
+        known: What has been found for fewer dims, as boxes of many shapes begin alike.
+    """
+    if not shape:
+        return free
+    if shape in known:
+        return known[shape]
+    found = _free_runs(_free_boxes(free, shape[:-1], known), len(shape) - 1, shape[-1])
+    if len(shape) < free.ndim - 1:  # to one more extent belongs one last one, so that it is not asked for again
+        known[shape] = found
+    return found
 
 
-def _windows(sums: I64, shape: tuple[int, ...]) -> I64:
-    """Return the number of free NPUs in the box of a shape at each place, from the numbers before each point."""
-    for dim, extent in enumerate(shape):
-        ends = np.moveaxis(sums, dim, 0)
-        sums = np.moveaxis(ends[extent:] - ends[:-extent], 0, dim)
-    return sums
+def _free_runs(free: Bool, dim: int, extent: int) -> Bool:
+    """Return whether `extent` places in a row along a dim are free, for each place from which so many follow."""
+    if not free.any():
+        return free[:0]
+    grid, have = np.moveaxis(free, dim, 0), 1
+    while have < extent:
+        more = min(have, extent - have)
+        grid, have = grid[:-more] & grid[more:], have + more
+    return np.moveaxis(grid, 0, dim)
 
 
-@lru_cache(maxsize=2**12)
-def _shapes(dims: tuple[int, ...], size: int) -> list[tuple[int, ...]]:
-    """Return the first shapes of boxes with room for a job: the smallest, and of these the one with the least surface."""
-    lead = [range(1, extent + 1) for extent in dims[:-1]]
-    found = {(*shape, -(-size // prod(shape))) for shape in product(*lead)}
-    fitting = [shape for shape in found if shape[-1] <= dims[-1]]
-    order = sorted(fitting, key=lambda shape: (prod(shape), sum(prod(shape) // each for each in shape), shape))
-    return order[:_MOST_SHAPES]
+def _shapes(dims: tuple[int, ...], size: int) -> Iterator[tuple[int, ...]]:
+    """Yield the shapes of boxes with room for a job: the smallest first, and of these the one with the least surface."""
+    shapes = _ordered_shapes(dims, size)
+    for first in range(0, len(shapes), _AT_ONCE):
+        yield from map(tuple, shapes[first : first + _AT_ONCE].tolist())
+
+
+@lru_cache(maxsize=2**9)
+def _ordered_shapes(dims: tuple[int, ...], size: int) -> NDArray[np.unsignedinteger]:
+    """Return [shapes, D] the shapes of boxes with room for a job, in the order in which they are tried."""
+    lead = np.stack([extents.ravel() for extents in np.meshgrid(*(np.arange(1, each + 1) for each in dims[:-1]))], axis=1)
+    shapes = np.column_stack((lead, -(-size // lead.prod(axis=1))))
+    shapes = shapes[shapes[:, -1] <= dims[-1]]
+    room = shapes.prod(axis=1)
+    surface = (room[:, None] // shapes).sum(axis=1)
+    order = np.lexsort((*shapes.T[::-1], surface, room))
+    return shapes[order].astype(np.min_scalar_type(max(dims)))

@@ -159,12 +159,13 @@ def _cost_notes(book: str, paid: Sequence[NetworkCost], terms: OwnershipTerms, *
     years, kwh = terms.years, terms.kwh_dollars
     energy = f"energy: all parts run at full power for {years:g} years, at {kwh:g} $ a kWh; cooling is not counted"
     shared = "each NPU sends equal amounts to all others, by the routes of the topology, until one link is full"
+    turns = "an optical switch that turns lights its links one after another; the time of its turns is not counted"
     return [
         f"all prices are from one book: {book}",
         *source_notes(paid),
         *([_RANGES] if any(each.high for each in paid) else []),
         *([energy] if terms.years else []),
-        *([f"all-to-all: {shared}"] if exchange else []),
+        *([f"all-to-all: {shared}; {turns}"] if exchange else []),
     ]
 
 

@@ -111,6 +111,8 @@ def test_planes_widen_the_links_and_multiply_what_is_bought():
         ("fat-tree:radix=10,taper=3", r"radix must be a multiple of 4 \(3 ports down for each up\), got 10; take 8"),
         ("fat-tree:radix=8,tiers=9", "tiers must be at most 8, got 9"),
         ("fat-tree:radix=8,tiers=3,taper=1x1x1", "taper must be one ratio, or 2 joined by x"),
+        ("fat-tree:radix=64,tiers=1,taper=3", "taper must be 1 where tiers is 1, as that switch has no ports up, got '3'"),
+        ("fat-tree:radix=64,tiers=1,taper=1x1", "taper must be 1 where tiers is 1"),
         ("fat-tree:radix=64,tiers=5", "links must be at most"),
         ("fat-tree:pgft:down=4x4,up=1x2x3", "up must be one number, or 2 joined by x as down has, got '1x2x3'"),
         ("fat-tree:pgft:down=4x4,up=1,parallel=1x1x1", "parallel must be one number, or 2 joined by x"),

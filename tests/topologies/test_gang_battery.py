@@ -73,3 +73,16 @@ def test_a_job_on_a_grid_gets_the_smallest_free_box_that_has_room(dims):
         assert free.ravel()[npus].all()
         at = np.unravel_index(npus, dims)
         assert len(npus) == 0 or np.prod([np.ptp(each) + 1 for each in at]) == len(npus)
+
+
+@pytest.mark.parametrize(
+    ("dims", "corner", "size", "held"),
+    [((16, 16, 16), (8, 8, 8), 300, 320), ((16, 16, 16), (8, 8, 8), 320, 320), ((2,) * 9, (2,) * 3 + (1,) * 6, 8, 8)],
+)
+def test_a_job_gets_the_only_box_that_is_free_however_many_shapes_come_before_it(dims, corner, size, held):
+    """More than 64 shapes are smaller than the one that fits the corner of the grid, or as small and come before it."""
+    free = np.zeros(dims, np.bool_)
+    free[tuple(slice(extent) for extent in corner)] = True
+    npus = in_boxes(dims)(size, 1, free.ravel())
+    assert len(npus) == held
+    assert free.ravel()[npus].all()

@@ -81,6 +81,8 @@ def test_servers_and_gpus_are_alike_unless_a_hash_takes_one_of_several_spines(li
     [
         ("network=ring", "servers: network must be spine or rails or switch, got 'ring'"),
         ("nodes=1000000,gpus=1000000", "links must be at most"),
+        ("network=switch,taper=8", "taper must be 1 where network is not spine, got 8; leave it out, or take network=spine"),
+        ("network=rails,taper=2", "taper must be 1 where network is not spine, got 2"),
     ],
 )
 def test_a_cluster_that_cannot_be_is_refused(line, message):

@@ -19,7 +19,7 @@ from emu.topology.builders.route_parts import join, link_if
 from emu.topology.builders.wiring import Cables
 from emu.topology.catalogue import Count, Invariants, Latency, planned, whole_number
 from emu.topology.gang_rule import in_blocks
-from emu.topology.topology import Circuits, Routes, Topology
+from emu.topology.topology import Circuits, Routes, Topology, check_link_count
 from emu.topology.usable_npus import usable_in_blocks
 from emu.units import format_bandwidth, format_time, seconds
 from topologies.infinitehbd.ocstrx_bundles import LOOPBACK
@@ -78,18 +78,29 @@ class NodeLines(NamedTuple):
         """The number of pairs of nodes that follow each other on a line."""
         return self.plan.nodes // self.line * (self.line - 1)
 
+    @property
+    def links(self) -> int:
+        """The number of directed links: those of nodes, of lines and to the DCN."""
+        return 2 * (2 * self.plan.npus + self.joints * self.plan.gpus)
+
 
 def _invariants(lines: NodeLines) -> Invariants:
     """Return the invariants: a GPU has two links in its node, one to the DCN, and one to each next node of its line."""
     plan, line = lines.plan, lines.line
     least, most = min(line - 1, 1), min(line - 1, 2)
-    links = 2 * (2 * plan.npus + lines.joints * plan.gpus)
-    return Invariants(links, (3 + least, 3 + most), 2 if plan.nodes > 1 else None, shortest=False, npus=plan.npus, switches=1)
+    return Invariants(
+        lines.links, (3 + least, 3 + most), 2 if plan.nodes > 1 else None, shortest=False, npus=plan.npus, switches=1
+    )
 
 
 def _build(lines: NodeLines) -> Topology:
-    """Return the topology of a plan."""
+    """Return the topology of a plan.
+
+    Raises:
+        InputError: There are more than 2**24 links.
+    """
     plan, line = lines.plan, lines.line
+    check_link_count(plan.name, lines.links)
     node, gpu = np.arange(plan.nodes)[:, None], np.arange(plan.gpus)
     ahead = node[node % line < line - 1][:, None]
     latency = plan.rates.latency

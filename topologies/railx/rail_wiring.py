@@ -163,7 +163,7 @@ class System:
 
         A rail that several dimensions take in turns has a link for each of them.
         """
-        return 2 * self.mesh_cables + self.nodes * sum(map(len, self.rails))
+        return 2 * self.mesh_cables + self.nodes * sum(group.rails for group in (*self.x, *self.y))
 
 
 def _placed_groups(groups: Sequence[RailGroup]) -> tuple[PlacedGroup, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from emu.errors import InputError, must_be
 from emu.study.cost.price_book import Price, PriceBook, Section, UnpricedError, in_tiers
-from emu.topology.facts.facts import bisection, exchange_rate
+from emu.topology.facts.facts import bisection, exchange_rate, injection_rates
 from emu.topology.topology import Topology
 
 HOURS_PER_YEAR = 8760.0
@@ -135,11 +135,8 @@ def _injection(topology: Topology, section: Section, name: str) -> float:
     unknown = [tier for tier in section.tiers if not any(fnmatchcase(each, tier) for each in topology.tiers)]
     if unknown:
         raise must_be(name, f"tiers of {topology.name}", f"some of {', '.join(topology.tiers)}", ", ".join(unknown))
-    links = topology.links
-    counted = links.src < topology.n_npus
-    if section.tiers:
-        counted &= in_tiers(topology, section.tiers)
-    return float(links.bandwidth_Bps[counted].sum()) / topology.n_npus
+    counted = in_tiers(topology, section.tiers) if section.tiers else None
+    return float(injection_rates(topology, counted)[: topology.n_npus].mean())
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,7 @@ class RunningSteps:
         rerouted = moment.found is not before.found
         if rerouted or not np.array_equal(moment.speed, before.speed):
             self.replayed = laid(self._steps, self._stack, moment.found, moment.speed)
-            self.state = self.state.moved(self.replayed.graph, anew=self._lost() if rerouted else None)
+            self.state = self.state.moved(self.replayed.graph, anew=self._lost() if rerouted and not moment.waits else None)
             shares_before = np.ones(len(moment.share))
         else:
             shares_before = before.share
@@ -172,8 +172,17 @@ def _step(moments: Sequence[MachineMoment], number: int, low: int, high: int) ->
         high: The tick at which it ends.
     """
     own = [moment for moment in moments if low <= moment.time_fs < high]
-    mending_fs = sum(max(0, min(m.time_fs, high) - max(m.time_fs - m.mended_fs, low)) for m in moments)
+    mending_fs = _mending_fs(moments, low, high)
     events = tuple(f"{event} at {format_time(seconds(m.time_fs))}" for m in own for event in m.events)
     told = "; ".join(dict.fromkeys(moment.told for moment in own if moment.told))
     name = [moment.found.topology.name for moment in moments if moment.time_fs < high]
     return LiveStep(number, seconds(high - low), seconds(mending_fs), events, told, name[-1])
+
+
+def _mending_fs(moments: Sequence[MachineMoment], low: int, high: int) -> int:
+    """Return the ticks of a step in which repairs were under way; where several are, they count once."""
+    ticks, until = 0, low
+    for moment in (moment for moment in moments if moment.mended_fs):
+        begin, end = max(moment.time_fs - moment.mended_fs, until), min(moment.time_fs, high)
+        ticks, until = ticks + max(0, end - begin), max(until, end)
+    return ticks

@@ -4,7 +4,7 @@ A place is an NPU of the machine, or the backup that stands in for it. Letters: 
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import numpy as np
 from cachetools import LRUCache
@@ -42,6 +42,7 @@ class GangMachine:
         self._faults = np.zeros(machine.npus, np.int64)  # [N] faults that last
         self._node = npus_per_node
         self._place = gang_placer(machine.topology)
+        self._backups: dict[int, frozenset[int]] = {}
         for copy in range(machine.copies):
             self._see(copy)
         self.whole = self.serves.copy()  # [N] places that serve without a fault
@@ -87,9 +88,18 @@ class GangMachine:
         own = slice(copy * topology.n_npus, (copy + 1) * topology.n_npus)
         faulty = self._faults[own] > 0
         if topology.backups and topology.placer is not None:
-            self.serves[own] = _with_backups(topology.placer(topology.n_npus, np.flatnonzero(faulty)), faulty)
+            placed = topology.placer(topology.n_npus, np.flatnonzero(faulty))
+            self.serves[own] = _with_backups(placed, faulty, self._backups_of)
         else:
             self.serves[own] = ~faulty
+
+    def _backups_of(self, npu: int) -> frozenset[int]:
+        """Return the backups that stand in for an NPU of the topology if it alone is faulty."""
+        topology = self.machine.topology
+        if npu not in self._backups:
+            placed = topology.placer(topology.n_npus, column([npu], np.int64)) if topology.placer else NOWHERE
+            self._backups[npu] = frozenset(placed[placed >= topology.n_npus].tolist())
+        return self._backups[npu]
 
     def hold(self, places: I64, holder: int) -> None:
         """Give places to a job, or take them back with FREE."""
@@ -167,31 +177,22 @@ class GangMachine:
         return self._most[key]
 
 
-def _with_backups(placed: I64, faulty: Bool) -> Bool:
-    """Return [N] which places serve if a system's placement has backups in place of faulty NPUs.
-
-    A backup that is not one of the N NPUs stands in for the faulty NPU after which it follows in the placement.
+def _with_backups(placed: I64, faulty: Bool, backups_of: Callable[[int], frozenset[int]]) -> Bool:
+    """Return [N] which places serve if a system's placement has backups, which are not of the N NPUs, for faulty NPUs.
 
     Args:
         placed: The NPUs that serve, in the order of the placement.
         faulty: [N] the faulty NPUs.
+        backups_of: Gives the backups that stand in for an NPU if it alone is faulty.
     """
     serves = np.zeros(len(faulty), np.bool_)
     serves[placed[placed < len(faulty)]] = True
-    for place in _mended(placed, faulty):
-        serves[place] = True
+    left = set(placed[placed >= len(faulty)].tolist())
+    for npu in np.flatnonzero(faulty).tolist():
+        if own := left & backups_of(npu):
+            serves[npu] = True
+            left.remove(min(own))
     return serves
-
-
-def _mended(placed: I64, faulty: Bool) -> Iterator[int]:
-    """Yield the faulty NPU that each backup stands in for."""
-    waiting, last = np.flatnonzero(faulty), -1
-    for npu in placed.tolist():
-        if npu < len(faulty):
-            last = npu
-            continue
-        last = int(waiting[np.searchsorted(waiting, last, "right")])
-        yield last
 
 
 class NpuTime:

@@ -14,6 +14,7 @@ from emu.arrays import F64, I64, Bool, column, even_sample
 from emu.errors import InputError, must_be
 from emu.topology.builders.route_parts import mix
 from emu.topology.facts.flow import Arcs, least_cut
+from emu.topology.facts.lit_links import lit_rates, time_of_links
 from emu.topology.paths.shortest_paths import UNREACHED, ShortestPaths, shortest
 from emu.topology.paths.spray import sprayed
 from emu.topology.topology import CHANNELS, Routes, Topology, cached_by_topology
@@ -28,6 +29,7 @@ def exchange_rate(topology: Topology) -> float:
     """Return the largest rate (B/s) at which all NPUs can send equally to all others at one time without overload.
 
     Each pair sends on up to four channels that a hash draws, so that paths of equal length are used, or sprays its messages.
+    Links that an optical switch lights in turns share its time; the time in which it turns is left out.
 
     Raises:
         InputError: There are fewer than two NPUs or more than 8,192, or no route joins a pair.
@@ -40,8 +42,7 @@ def exchange_rate(topology: Topology) -> float:
         (_link_load(topology, sources, ways) for sources in np.array_split(np.arange(n), -(-n * n // _PAIRS))),
         _no_load(topology),
     )
-    used = taken > 0
-    return float((topology.links.bandwidth_Bps[used] / taken[used]).min() * (n - 1) * ways)
+    return (n - 1) * ways / time_of_links(topology, column(taken / topology.links.bandwidth_Bps, np.float64))
 
 
 def _no_load(topology: Topology) -> F64:
@@ -56,7 +57,7 @@ def _link_load(topology: Topology, sources: I64, ways: int) -> F64:
     count = _no_load(topology)
     if topology.spray is not None:
         over = sprayed(topology, topology.spray, src, dst, np.zeros_like(src))
-        return count + np.bincount(over.link, over.weight, len(count)) * (ways / topology.parts)
+        return count + np.bincount(over.link, over.weight, len(count)) * (ways / topology.spray.parts)
     for way in range(ways):
         routes = topology.routes(src, dst, mix(src, dst, way) % _CHANNELS)
         count += np.bincount(routes.link, minlength=len(topology.links))
@@ -76,7 +77,7 @@ class Summary:
     switches: int
     links: int  # directed links
     degree: tuple[int, int]  # fewest and most links out of an NPU
-    injection_Bps: tuple[float, float]  # least and most bandwidth out of an NPU
+    injection_Bps: tuple[float, float]  # least and most bandwidth out of an NPU at one time
     diameter: int | None  # links between the two NPUs farthest apart; None: some pair has no path
     diameter_exact: bool  # False: only 64 NPUs were tried, so that the true diameter may be larger
     paths: tuple[int, int]  # shortest paths between sampled NPUs: the fewest of the farthest pairs, the most of any pair
@@ -84,10 +85,13 @@ class Summary:
     halves: str  # the halves with the least bandwidth of those tried; other halves may have less
 
 
-def injection_rates(topology: Topology) -> F64:
-    """Return [n_nodes] the bandwidth (B/s) out of each node over all its links."""
-    links = topology.links
-    return column(np.bincount(links.src, weights=links.bandwidth_Bps, minlength=topology.n_nodes), np.float64)
+def injection_rates(topology: Topology, counted: Bool | None = None) -> F64:
+    """Return [n_nodes] the bandwidth (B/s) out of each node over all its links, or those of [L] that are counted.
+
+    Of links that optical switches light in turns, those that can be lit at one time count.
+    """
+    some = np.arange(len(topology.links)) if counted is None else np.flatnonzero(counted)
+    return lit_rates(topology, some, column(topology.links.src[some], np.int64), topology.n_nodes)
 
 
 def summary(topology: Topology) -> Summary:
@@ -277,27 +281,8 @@ def _flow(topology: Topology, sources: Bool) -> float:
     if len(switches) and sources.any() and not sources.all():
         src, dst, whole = (column(c, np.int64) for c in (links.src, links.dst, np.ceil(links.bandwidth_Bps)))
         inside = least_cut(Arcs(src, dst, whole), inside, np.concatenate((~sources, switches)))
-    return _lit(topology, np.flatnonzero(inside[links.src] & ~inside[links.dst]))
-
-
-def _lit(topology: Topology, links: I64) -> float:
-    """Return the largest bandwidth (B/s) that some links have at one time, where optical switches light a part of them.
-
-    A link counts for the first optical switch that it needs. Each switch has the state in which these links are fastest.
-    """
-    rate = topology.links.bandwidth_Bps[links]
-    if topology.circuits is None or not len(links):
-        return float(rate.sum())
-    src, dst = (column(end[links], np.int64) for end in (topology.links.src, topology.links.dst))
-    switch, state = topology.circuits.needs(src, dst, np.zeros(len(links), np.int64))
-    row, first = np.arange(len(links)), (switch >= 0).argmax(axis=1)
-    own, turned = switch[row, first], state[row, first]
-    needs = own >= 0
-    pairs, at = np.unique(np.stack((own[needs], turned[needs]), axis=1), axis=0, return_inverse=True)
-    by_state = np.bincount(at.ravel(), rate[needs], len(pairs))
-    most = np.zeros(int(own.max(initial=-1)) + 1)
-    np.maximum.at(most, pairs[:, 0], by_state)
-    return float(rate[~needs].sum() + most.sum())
+    crossing = np.flatnonzero(inside[links.src] & ~inside[links.dst])
+    return float(lit_rates(topology, crossing, np.zeros_like(crossing), 1)[0])
 
 
 @cached_by_topology(1)

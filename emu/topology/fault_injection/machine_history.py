@@ -6,6 +6,9 @@ reacted.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
 
 from emu.arrays import F64
 from emu.errors import InputError
@@ -37,10 +40,20 @@ class MachineMoment:
     speed: F64  # [ranks] share of each NPU's speed that is left
     events: tuple[str, ...]  # what failed, slowed down or came back
     states: tuple[str, ...]  # the state of each part that is not whole
-    mended_fs: int  # ticks that the system's reaction took, if it ends at this moment; else 0
+    mended_fs: int  # ticks that the system's reaction took, the longest of those that end at this moment; else 0
     told: str  # what the system did; "": nothing
     taken: tuple[LostRank, ...]  # ranks that faults take
     stops: str  # why the job cannot go on; "": it can
+    waits: bool  # whether a rank is on an NPU that does not serve, until a reaction replaces it
+
+
+class _PendingReaction(NamedTuple):
+    """The reaction of a system that is under way: the tick of its end, its ticks, what it does, and the machine after it."""
+
+    ready_fs: int
+    took_fs: int
+    told: str
+    found: MachineState
 
 
 class MachineHistory:
@@ -66,14 +79,13 @@ class MachineHistory:
         self._out: tuple[int, ...] = ()  # nodes that no longer serve
         self._could = self._found  # the last that the system could react to
         self._stops = ""  # why it cannot react to the present ones
-        self._mended: tuple[int, int, str] | None = None  # the reaction under way: its end, its ticks, what it does
-        self.whole = self._moment(0, (), (0, ""))  # before anything has happened
+        self._pending: list[_PendingReaction] = []  # the reactions under way, in the order in which they end
+        self.whole = self._moment(0, (), [])  # before anything has happened
 
     @property
     def next_fs(self) -> int:
         """The tick of the next known change of the machine; the last tick of the clock if there is none."""
-        mended_fs = self._mended[0] if self._mended else MAX_TICKS
-        return min([*self._turns[:1], mended_fs])
+        return min([*self._turns[:1], *(each.ready_fs for each in self._pending[:1])], default=MAX_TICKS)
 
     def step(self, number: int, now_fs: int) -> None:
         """Begin step `number` of the job, with the faults that last from the step before and those of this step."""
@@ -84,45 +96,58 @@ class MachineHistory:
 
     def turn(self) -> MachineMoment:
         """Advance to the next change, and return the state of the machine from then on."""
-        time_fs, before, took = self.next_fs, self._now, (0, "")
+        time_fs, before, out = self.next_fs, self._now, self._out
+        ended = self._end_reactions(time_fs)
         if self._turns and self._turns[0] == time_fs:
             del self._turns[0]
             self._now = self._holding(time_fs if self._timed else self._step)
             self._mend(time_fs, before)
-        hit = lost_ranks(before, self._now, self._found.npus, self._out)
-        if self._mended is not None and self._mended[0] == time_fs:
-            took, self._mended, self._found = self._mended[1:], None, self._could
-        return self._moment(time_fs, events_of(before, self._now), took, hit)
+        hit = lost_ranks(before, self._now, self._found.npus, set(self._out) - set(out))
+        ended += self._end_reactions(time_fs)
+        return self._moment(time_fs, events_of(before, self._now), ended, hit)
+
+    def _end_reactions(self, time_fs: int) -> list[_PendingReaction]:
+        """Remove and return the reactions that end at a tick; messages take the routes of the last of them."""
+        ended = [each for each in self._pending if each.ready_fs == time_fs]
+        if ended:
+            self._pending, self._found = self._pending[len(ended) :], ended[-1].found
+        return ended
 
     def _moment(
-        self, time_fs: int, events: tuple[str, ...], took: tuple[int, str], hit: tuple[LostRank, ...] = ()
+        self, time_fs: int, events: tuple[str, ...], ended: list[_PendingReaction], hit: tuple[LostRank, ...] = ()
     ) -> MachineMoment:
         """Return the present state of the machine as a moment that begins at a tick.
 
         Args:
             time_fs: The tick.
             events: The failures, slowdowns and returns of parts at this tick, in words.
-            took: The ticks and the words of a system's reaction that ends at this tick; (0, ""): none ends.
+            ended: The system's reactions that end at this tick.
             hit: The ranks that the faults of this tick take from the job.
         """
         share, speed = shares(self._topology, self._found, self._now), speeds(self._found.npus, self._now)
-        return MachineMoment(time_fs, self._found, share, speed, events, states_of(self._now), *took, hit, self._stops)
+        took = max((each.took_fs for each in ended), default=0), "; ".join(dict.fromkeys(e.told for e in ended if e.told))
+        waits = bool(np.isin(self._found.npus, self._out).any())
+        return MachineMoment(time_fs, self._found, share, speed, events, states_of(self._now), *took, hit, self._stops, waits)
 
     def _mend(self, time_fs: int, before: tuple[Fault, ...]) -> None:
-        """Start the system's reaction to a change of faults, and note why it cannot react if that is so."""
+        """Start the system's reaction to a change of faults, and note why it cannot react if that is so.
+
+        Reactions that are under way go on, and this one ends after them.
+        """
         if total_faults(before) == total_faults(self._now):
             return
         try:
             found = self._after_reaction()
         except InputError as error:
-            if self._mended is not None:  # the reaction under way is broken off, and begins again when the stop ends
+            if self._pending:  # the reactions under way are broken off, and begin again when the stop ends
                 self._could = self._found
-            self._stops, self._mended = str(error), None
+            self._stops, self._pending = str(error), []
             return
         took_fs, told = reaction(self._could.broken, found)
         noticed_fs = time_fs + (self._detect_fs if told else 0)
-        ready_fs = max(noticed_fs + took_fs, self._mended[0] if self._mended else 0)
-        self._out, self._could, self._stops, self._mended = found.broken.nodes, found, "", (ready_fs, took_fs, told)
+        ready_fs = max([noticed_fs + took_fs, *(each.ready_fs for each in self._pending[-1:])])
+        self._out, self._could, self._stops = found.broken.nodes, found, ""
+        self._pending.append(_PendingReaction(ready_fs, took_fs, told, found))
 
     def _after_reaction(self) -> MachineState:
         """Return the machine with the failed parts of now, after its system has reacted to them.

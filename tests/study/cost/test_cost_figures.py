@@ -86,6 +86,14 @@ def test_injection_is_the_mean_over_npus_of_all_links_that_leave_them(tmp_path: 
     assert cost(faster, book(tmp_path)).injection_GBps == pytest.approx((3 * 50 + 100) / 4)
 
 
+@pytest.mark.parametrize("tiers", ["", 'tiers = ["loopback", "fibre"]\n'])
+def test_injection_counts_links_that_switches_light_in_turns_once(tmp_path: Path, tiers: str) -> None:
+    """Each of the two bundles at a GPU carries 400 GB/s, whether it loops or sends out; the DCN has 50 more."""
+    topology = build_topology("infinitehbd:binary:nodes=16")
+    free = f"[any]\n{tiers}free = [{', '.join(f'{part!r}' for part in topology.bill)}]\n"
+    assert cost(topology, book(tmp_path, free)).injection_GBps == (800 if tiers else 850)
+
+
 def test_every_missing_part_is_named_with_its_reason_and_no_other_part(tmp_path: Path) -> None:
     text = BOOK.replace('"cable"', '"cord"') + '[any.unpriced]\n"li*" = "sold by weight"\n'
     topology = replace(build_topology(star(2)), bill={"NPU": 2, "lid": 1, "switch": 1, "cable": 2})

@@ -122,6 +122,17 @@ def test_a_step_in_which_an_npu_of_the_job_fails_begins_anew_on_a_spare(trace: T
     assert times(found)[2:] == pytest.approx(left[2:], rel=0.01)
 
 
+def test_a_lost_step_begins_anew_once_its_own_npu_is_replaced_and_repairs_at_one_time_count_once(trace: Trace) -> None:
+    """The repair of a link ends while that of the NPU, begun 0.3 us later, is under way; each takes 0.6 us."""
+    whole = on(trace, RACK)
+    left = on(trace, RACK, "npu 5 at step 1", "link 0-1 at step 1")
+    at_us = (whole[0] + 0.5 * whole[1]) * 1e6
+    found = job(trace, RACK, f"link 0-1 at {at_us - 0.3:.3f}us", f"npu 5 at {at_us:.3f}us")
+    assert found.mending_s == pytest.approx(0.9e-6, rel=1e-6)
+    assert times(found)[1] >= 0.5 * whole[1] + 0.6e-6 + left[0]
+    assert times(found)[1] == pytest.approx(0.5 * whole[1] + 0.6e-6 + left[0], rel=0.03)
+
+
 def test_the_job_stops_where_nothing_goes_on_and_says_when_and_why(trace: Trace) -> None:
     whole = on(trace, TORUS)
     at = f"{(whole[0] + whole[1] / 2) * 1e6:.3f}us"

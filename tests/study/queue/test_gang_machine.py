@@ -82,6 +82,18 @@ def test_faults_of_a_node_are_counted_and_its_npus_serve_again_after_the_last_re
     assert np.flatnonzero(~found.free).tolist() == [0]
 
 
+@pytest.mark.parametrize(("faulty", "serves"), [((1, 3, 4, 6), "11101101"), ((4, 6), "11111101"), ((3, 6), "11111111")])
+def test_a_backup_stands_in_for_an_npu_of_its_own_rack_alone(faulty: tuple[int, ...], serves: str) -> None:
+    """A rack of four NPUs has one backup, for the first of its NPUs that are faulty."""
+    found = GangMachine(Machine(build_topology("ub-mesh:pod:dims=1x2x2x2"), 2), 1)
+    for npu in faulty:
+        found.fail(8 + npu)
+    assert "".join(map(str, found.serves.astype(int))) == "1" * 8 + serves
+    for npu in faulty:
+        found.repair(8 + npu)
+    assert found.serves.all()
+
+
 def test_time_of_idle_npus_is_counted_from_change_to_change() -> None:
     time = NpuTime()
     time.change(10, {"idle": 3, "faulty": 1})

@@ -25,6 +25,12 @@ def test_each_npu_sends_what_the_busiest_link_lets_through(word, links):
     assert exchange_rate(build_topology(word)) == pytest.approx(links * 50e9)
 
 
+@pytest.mark.parametrize("name", ["fat-tree:radix=8", "rail-only:dims=4x4"])
+def test_messages_that_choose_among_their_ways_are_sent_as_fast_as_sprayed_ones(name):
+    chosen, sprayed = (exchange_rate(build_topology(f"{name},route={route}")) for route in ("least-loaded", "spray"))
+    assert chosen == pytest.approx(sprayed)
+
+
 def test_no_rate_above_it_keeps_all_links_within_what_they_carry():
     """Counted pair by pair, on a network whose ways a hash spreads."""
     topology = build_topology("fat-tree:radix=8")

@@ -118,3 +118,28 @@ def test_a_reaction_that_a_stop_breaks_off_begins_again_when_the_stop_ends() -> 
     assert (bool(stopped.stops), back.stops, back.told) == (True, "", "")
     assert mended.told == alone.told
     assert mended.time_fs - back.time_fs == alone.time_fs - failed.time_fs
+
+
+SEGMENT = build_topology("hpn:segment:dims=4x2")
+
+
+def test_a_repair_that_is_under_way_ends_in_its_time_whatever_else_comes_and_goes() -> None:
+    """BGP takes 1 s; another link is away for 100 ms of every 800 ms, and once begins to be so when the repair ends."""
+    others = [f"link 3-14 from {at}ms to {at + 100}ms" for at in range(1200, 5000, 800)]
+    alone = moments(SEGMENT, "link 0-12 at 1s")[-1]
+    found = moments(SEGMENT, "link 0-12 at 1s", *others)
+    (ended,) = (moment for moment in found if moment.time_fs == alone.time_fs == 2000 * MS)
+    assert (share_of(ended, 0, 12), share_of(ended, 3, 14), ended.told) == ([], [0], alone.told)
+    assert all(share_of(moment, 0, 12) == [] for moment in found if moment.time_fs > 2000 * MS)
+    both = next(moment for moment in found if moment.time_fs == 2200 * MS)  # the other fails, and is back before that
+    assert (share_of(both, 3, 14), both.mended_fs) == ([1], 1000 * MS)
+    assert "; back: " in both.told
+
+
+def test_a_rank_is_not_lost_once_more_to_a_fault_that_is_not_its_own() -> None:
+    """NPU 5 waits for its backup while a link of other NPUs fails; a second failure of its own takes the rank again."""
+    found = moments(RACK, "npu 5 at 1ms", "link 0-1 at 2ms", detect_fs=5 * MS)
+    assert [[(fault.what, rank) for fault, rank in moment.taken] for moment in found[:2]] == [[("npu 5", 5)], []]
+    assert [moment.waits for moment in found] == [True, True, False, False]
+    again = moments(RACK, "npu 5 from 1ms to 2ms", "npu 5 at 3ms", detect_fs=5 * MS)
+    assert [[rank for _, rank in moment.taken] for moment in again[:3]] == [[5], [], [5]]

@@ -20,7 +20,7 @@ from emu.topology.builders.route_parts import between_npus, join, link_if, offse
 from emu.topology.builders.wiring import Cables, fabric, wire
 from emu.topology.catalogue import Dims, Invariants, check_sizes, planned, topology
 from emu.topology.paths.shortest_paths import shortest
-from emu.topology.topology import Routes, Topology
+from emu.topology.topology import Routes, Topology, check_link_count
 from topologies.ub_mesh.parts import HRS_LANES, LRS_LANES, NPU_LANES, SOURCE, X4, Lane, rates
 
 _NAME = "ub-mesh:clos"
@@ -167,9 +167,17 @@ class _Rack(NamedTuple):
         return (self.dims[1] - 1) * self.meshed + sum(tier.npus.size // (self.dims[0] * self.dims[1]) for tier in self.tiers)
 
 
-def _npus(name: str, dims: tuple[int, ...]) -> I64:
-    """Return [Y, X] the NPUs of a rack, after the check that there are two sizes."""
+def _npus(name: str, dims: tuple[int, ...], switches: int, *, meshed: bool = True) -> I64:
+    """Return [Y, X] the NPUs of a rack, after the check that there are two sizes and not too many links.
+
+    Args:
+        name: The name of the rack.
+        dims: The boards, and the NPUs of a board.
+        switches: The switches that each NPU has a cable to.
+        meshed: Whether the NPUs of a board have links between them.
+    """
     check_sizes(name, "dims", dims, 2, "2 sizes joined by x, of Y, X")
+    check_link_count(name, dims[0] * dims[1] * ((dims[1] - 1) * meshed + 2 * switches))
     return np.arange(dims[0] * dims[1]).reshape(dims)
 
 
@@ -233,15 +241,15 @@ def _rack_invariants(rack: _Rack) -> Invariants:
 @planned("ub-mesh:rack-1d-fm-a", _build, _rack_invariants, source=_SOURCE, examples=_EXAMPLES)
 def rack_a(dims: Dims = _RACK, *, lane: Lane) -> _Rack:
     """Link boards in full meshes and join NPUs of equal place by LRS (32 a rack), x16 out of the rack by 4 HRS: 1D-FM-A."""
-    npu = _npus("ub-mesh:rack-1d-fm-a", dims)
+    npu = _npus("ub-mesh:rack-1d-fm-a", dims, 8)
     places, out = np.repeat(npu.T, 4, axis=0), np.tile(npu.ravel(), (4, 1))
     tiers = [_Tier("LRS", places, carries=True), _Tier("HRS", out, carries=False)]
     return _Rack("ub-mesh:rack-1d-fm-a", dims, lane, tiers)
 
 
-def _under_hrs(name: str, dims: tuple[int, ...], hrs: int) -> list[_Tier]:
+def _under_hrs(name: str, dims: tuple[int, ...], hrs: int, *, meshed: bool = True) -> list[_Tier]:
     """Return the tiers of a rack whose HRS join all NPUs, and whose LRS lead to CPUs."""
-    npu = _npus(name, dims)
+    npu = _npus(name, dims, hrs + _CPU, meshed=meshed)
     cpus = np.repeat(npu, _CPU, axis=0)
     return [_Tier("HRS", np.tile(npu.ravel(), (hrs, 1)), carries=True), _Tier("LRS", cpus, carries=False)]
 
@@ -255,4 +263,5 @@ def rack_b(dims: Dims = _RACK, *, lane: Lane) -> _Rack:
 @planned("ub-mesh:rack-clos", _build, _rack_invariants, source=_SOURCE, examples=_EXAMPLES)
 def rack_clos(dims: Dims = _RACK, *, lane: Lane) -> _Rack:
     """Join each NPU to all 16 HRS of a rack of the Clos, without links between NPUs; 16 LRS for CPUs."""
-    return _Rack("ub-mesh:rack-clos", dims, lane, _under_hrs("ub-mesh:rack-clos", dims, LEAVES), meshed=False)
+    tiers = _under_hrs("ub-mesh:rack-clos", dims, LEAVES, meshed=False)
+    return _Rack("ub-mesh:rack-clos", dims, lane, tiers, meshed=False)

@@ -18,7 +18,7 @@ from emu.topology.builders.route_parts import between_npus, join, link_if, offse
 from emu.topology.builders.wiring import Cables, wire
 from emu.topology.catalogue import Dims, Invariants, check_sizes, topology
 from emu.topology.paths.shortest_paths import shortest
-from emu.topology.topology import Routes, Topology
+from emu.topology.topology import Routes, Topology, check_link_count
 from topologies.ub_mesh.parts import HRS_LANES, LRS_LANES, SOURCE, X4, Lane, rates
 
 _DIMS = (8, 4, 4, 8, 8)
@@ -54,7 +54,7 @@ class _CablePlan(NamedTuple):
 
 
 def _check(kind: _RackKind, dims: tuple[int, ...]) -> None:
-    """Check that there are five sizes, and that switches have enough lanes for them."""
+    """Check that there are five sizes, that switches have enough lanes for them, and that there are not too many links."""
     check_sizes(kind.name, "dims", dims, 5, "5 sizes joined by x, of pods, alpha, Z, Y, X")
     _, a, z, y, _ = dims
     for what, used, most in (
@@ -64,6 +64,14 @@ def _check(kind: _RackKind, dims: tuple[int, ...]) -> None:
     ):
         if used > most:
             raise must_be(kind.name, what, f"at most {most}", used, "take a smaller SuperPod")
+    check_link_count(kind.name, _links(kind, dims))
+
+
+def _links(kind: _RackKind, dims: tuple[int, ...]) -> int:
+    """Return the number of directed links."""
+    pods, a, z, _, x = dims
+    n, between = prod(dims), pods * a * z * (a - 1 + z - 1)
+    return n * (x - 1) * kind.meshed + 2 * n * (1 + bool(kind.lrs)) + between + 2 * pods * a * z
 
 
 def _lay(kind: _RackKind, dims: tuple[int, ...], lane: Lane) -> _CablePlan:
@@ -198,11 +206,10 @@ def _invariants(kind: _RackKind, dims: tuple[int, ...], lane: Lane) -> Invariant
     pods, a, z, _, x = dims
     racks, n = pods * a * z, prod(dims)
     on_board = (x - 1) * kind.meshed
-    cables = n * on_board // 2 + n * (1 + bool(kind.lrs)) + pods * (a * z * (z - 1) + z * a * (a - 1)) // 2 + racks
     across = 2 if pods > 1 else (a > 1) + (z > 1)
     inside = (3 if x > 1 else 2) if kind.lrs else 2
     return Invariants(
-        2 * cables,
+        _links(kind, dims),
         on_board + 1 + bool(kind.lrs),
         2 + across if racks > 1 else inside,
         npus=n,
