@@ -8,6 +8,7 @@ Source: DeepSeek-AI, DeepSeek-V3 Technical Report (2024), arXiv 2412.19437, sect
 from dataclasses import dataclass
 from typing import ClassVar
 
+from emu.errors import must_be
 from emu.model.model import Model, model
 from emu.model.parts.attention_block import LATENT_SHARDS, LatentSizes
 from emu.model.parts.decoder import DecoderSizes, block_model, shards
@@ -43,6 +44,10 @@ class Config(DecoderSizes):
     rope_theta: float = 10_000.0
     norm_eps: float = 1e-6
     source: str = ""
+
+    def __post_init__(self) -> None:
+        if self.dense_layers > self.layers:
+            raise must_be("model", "dense_layers", f"at most the {self.layers} layers", self.dense_layers)
 
     @property
     def attention(self) -> LatentSizes:

@@ -223,7 +223,9 @@ def _read(given: Mapping[str, Any], of: Any, where: str, whose: str) -> Any:
     if missing:
         raise InputError(f"{where}: keys missing: {', '.join(missing)}; the sizes {whose} are {', '.join(known)}")
     hints = typing.get_type_hints(of)
-    return of(**{key: _value(value, hints[key], key, where) for key, value in given.items()})
+    values = {key: _value(value, hints[key], key, where) for key, value in given.items()}
+    with located(where):  # it may refuse sizes that do not fit each other
+        return of(**values)
 
 
 def _value(value: object, kind: Any, key: str, where: str) -> object:

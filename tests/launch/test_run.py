@@ -325,6 +325,18 @@ def test_a_script_that_ends_with_a_code_before_a_step_is_not_timed(emu, tmp_path
     assert done.err == f"emu: rank 1 left with exit code 3 ({script}:8)\nemu: as the script has failed, nothing is timed\n"
 
 
+def test_a_rank_that_ends_with_a_code_while_another_waits_for_it_gives_its_code(emu, tmp_path: Path) -> None:
+    script = tmp_path / "ends.py"
+    script.write_text(
+        PLAIN.format(count=100, times=1) + "if dist.get_rank() == 0:\n    raise SystemExit(3)\ndist.all_reduce(x)\n"
+    )
+    done = emu("run", "--ranks", "2", "--topology", SWITCH, str(script))
+    assert (done.code, done.out) == (3, "")
+    first, last = done.err.splitlines()
+    assert first.startswith(f"emu: rank 0 left with exit code 3 ({script}:8)")
+    assert last == "emu: as the script has failed, nothing is timed"
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [

@@ -48,6 +48,27 @@ def test_a_name_is_a_model_of_the_catalogue():
     assert Path(anywhere("own.toml")).is_absolute()
 
 
+DEEPSEEK = """architecture = "deepseek"
+layers = 4
+dense_layers = {dense}
+hidden = 64
+heads = 4
+query_rank = 32
+key_rank = 16
+turned = {turned}
+plain = 8
+value = 8
+dense_ffn = 128
+ffn = 32
+vocab = 256
+max_seq = 64
+experts = 8
+top_k = 2
+groups = 2
+top_groups = 1
+"""
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -66,7 +87,17 @@ def test_a_name_is_a_model_of_the_catalogue():
         (LLAMA + "[stretch]\nfaktor = 8", "unknown key 'faktor'; did you mean factor?"),
         (LLAMA.replace("heads = 8", "heads = 7"), "heads must be a divisor of hidden = 64, got 7"),
         (LLAMA.replace("= 4", "= 3"), "kv_heads must be a divisor of the 8 heads, got 3"),
-        (LLAMA.replace("64", "72"), "rotary elements of a head must be even, got 9"),
+        (LLAMA.replace("64", "72"), "rotary elements of a head must be even and at most the 9 of a head, got 9"),
+        (
+            'architecture = "nemotron"\nturned = 4.0\nlayers = 2\nhidden = 64\nheads = 4',
+            "rotary elements of a head must be even and",
+        ),
+        (DEEPSEEK.format(dense=1, turned=7), "rotary elements of a head must be even and at most the 15 of a head, got 7"),
+        (DEEPSEEK.format(dense=9, turned=8), "dense_layers must be at most the 4 layers, got 9"),
+        (
+            LLAMA + "[stretch]\nfactor = 8.0\nslow = 4.0\nfast = 4.0\ncontext = 64",
+            "slow must be above 0 and below fast, 4, got 4",
+        ),
         ('architecture = "mixtral"\ntop_k = 9\n' + SIZES, "top_k must be at most the 8 experts, got 9"),
         ('architecture = "mixtral"\n' + SIZES.replace("192", "90"), "columns of an expert must be a multiple of 4"),
         ("architecture = ", "no TOML: "),

@@ -52,8 +52,7 @@ class Heads:
         if self.heads % self.kv_heads:
             mend = f"take {nearest(self.kv_heads, divisors(self.heads))}"
             raise must_be("model", "kv_heads", f"a divisor of the {self.heads} heads", self.kv_heads, mend)
-        if self.turned % 2:
-            raise must_be("model", "rotary elements of a head", "even", self.turned)
+        _check_turned(self.turned, self.head_dim)
 
     @property
     def columns(self) -> tuple[int, int]:
@@ -122,6 +121,16 @@ def _preparation_operators(c: Heads, tokens: Tokens) -> tuple[ModelOperator, ...
     return tuple(found)
 
 
+def _check_turned(turned: int, head_dim: int) -> None:
+    """Check the number of elements of a head that rotary embedding turns.
+
+    Raises:
+        InputError: it is odd, or more than the head has.
+    """
+    if turned % 2 or not 0 <= turned <= head_dim:
+        raise must_be("model", "rotary elements of a head", f"even and at most the {head_dim} of a head", turned)
+
+
 @dataclass(frozen=True, slots=True)
 class LatentSizes:
     """The sizes of one latent attention (DeepSeek): the ranks of its narrow products, and the elements of a head.
@@ -138,6 +147,9 @@ class LatentSizes:
     value: int  # V
     theta: float = 10_000.0
     norm_eps: float = 1e-6
+
+    def __post_init__(self) -> None:
+        _check_turned(self.turned, self.head_dim)
 
     @property
     def head_dim(self) -> int:

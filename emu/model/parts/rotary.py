@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from emu.errors import must_be
 from emu.model.operator import ModelOperator, Tokens, lookup
 from emu.model.stack.passes import element_wise
 
@@ -28,6 +29,10 @@ class RotaryScaling:
     slow: float  # angles with fewer turns than this in the old context are slow
     fast: float  # angles with more turns than this stay; between the two the change is linear
     context: int  # tokens of the old context
+
+    def __post_init__(self) -> None:
+        if not 0 < self.slow < self.fast:
+            raise must_be("model", "slow", f"above 0 and below fast, {self.fast:g}", f"{self.slow:g}")
 
 
 def rotation(tokens: int, dim: int, theta: float, stretch: RotaryScaling | None = None) -> tuple[Tensor, Tensor]:

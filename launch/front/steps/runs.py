@@ -176,7 +176,7 @@ def run(
         with cluster_options.open_cluster(loaded.source.root, clock) as opened:
             recorded, code = run_loaded_script(replace(loaded, lost=lost), ranks, choices[0], opened)
     recorded = with_steps(recorded) if code == 0 else recorded
-    recorded = recorded if fake else with_choice(recorded, choices[0])
+    recorded = recorded if fake or code else with_choice(recorded, choices[0])
     recorded = with_words(recorded, timing.algorithms, built, dtype)
     timed_steps.save_trace(TraceLayout(recorded, choices[0], built[0], npu_device, dtype), trace)
     if code or not has_steps(recorded):
