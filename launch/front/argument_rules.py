@@ -61,10 +61,24 @@ def check_rules(ask: Callable[..., Any], given: Mapping[str, Any]) -> None:
         _check_size(where, name, value)
     present = {name for name, value in given.items() if name in taken and _is_given(value, taken[name])}
     check_needs(where, getattr(ask, _NEEDS, {}), present)
-    for name, others in getattr(ask, _EXCLUDES, {}).items():
+    check_excludes(where, getattr(ask, _EXCLUDES, {}), {name: given[name] for name in present})
+
+
+def check_excludes(where: str, declared: Mapping[str, str], given: Mapping[str, Any]) -> None:
+    """Check that no argument is given beside one with which it has no effect.
+
+    Args:
+        where: The name of the question or of the command.
+        declared: By an argument, the ones beside which it must be left out, as `excludes` takes them.
+        given: The arguments that are given, with their values.
+
+    Raises:
+        InputError: one is.
+    """
+    for name, others in declared.items():
         for other in others.split("|"):
             argument, _, word = other.partition("=")
-            if name in present and argument in present and word in ("", given[argument]):
+            if name in given and argument in given and word in ("", given[argument]):
                 beside = f"{_flag(argument)}{' ' * bool(word)}{word}"
                 raise must_be(
                     where, _flag(name), f"left out where {beside} is given", str(given[name]), "it has no effect there"

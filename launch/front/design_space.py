@@ -22,7 +22,8 @@ from emu.topology.topology import Topology
 from emu.units import is_whole
 from launch.data.presets import GPUS
 from launch.front import inputs
-from launch.front.fault_model import fault_model
+from launch.front.argument_rules import check_excludes, check_needs
+from launch.front.fault_model import FAULT_EXCLUDES, FAULT_NEEDS, fault_model
 from launch.front.machine_faults import MACHINE_NPUS
 from launch.front.network_costs import npu_price
 from launch.front.steps.sweeps import values_of
@@ -240,6 +241,8 @@ def availability_by(text: str) -> MachineAvailability | None:
         given |= {name: int(given[name])} if name in given else {}
     if "tp" not in given:
         raise InputError("--faults: tp is missing, the NPUs of a group; give tp=8")
+    check_needs("--faults", FAULT_NEEDS, given)
+    check_excludes("--faults", FAULT_EXCLUDES, given)
     arguments = _FAULTS | {"domain": ()} | given
     fault_model(arguments)  # refuses what does not go together before anything starts
     return MachineAvailability(arguments, given["tp"])

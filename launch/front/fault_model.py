@@ -65,6 +65,11 @@ def read_share(given: float | str) -> tuple[str, float]:
     return text, float(found[1]) / (100 if found[2] else 1) if found else -1.0
 
 
+# The options of a fault model that have an effect only with another one, or not beside another one.
+FAULT_NEEDS = {"servers": "log", "draws": "rate", "days": "mtbf|afr"}
+FAULT_EXCLUDES = {"npus_per_server": "rate|mtbf|afr"}
+
+
 def check_counts(arguments: dict[str, Any], question: str) -> None:
     """Refuse a number of NPUs, servers or draws below 1, and a seed below 0, which the command line has refused already.
 

@@ -13,7 +13,7 @@ from emu.study.faults.waste import CheckpointLoss, Waste, check_group, least_che
 from emu.units import parse_time, seconds
 from launch.data.presets import GPUS, find_book
 from launch.front.argument_rules import excludes, needs
-from launch.front.fault_model import fault_model, share_of
+from launch.front.fault_model import FAULT_EXCLUDES, FAULT_NEEDS, fault_model, share_of
 from launch.front.inputs import Topologies, question, several, topologies_of
 from launch.front.network_costs import npu_price
 from launch.front.result import Result, lazy
@@ -53,8 +53,8 @@ class FaultWaste(Result[MachineWaste], drawn_by="chart.step_chart:waste_figure")
 
 
 @question
-@needs(servers="log", draws="rate", days="mtbf|afr", restart="checkpoint", mfu="checkpoint")
-@excludes(npus_per_server="rate|mtbf|afr")
+@needs(**FAULT_NEEDS, restart="checkpoint", mfu="checkpoint")
+@excludes(**FAULT_EXCLUDES)
 def faults(
     *,
     topology: Topologies,

@@ -224,3 +224,9 @@ def test_a_model_that_fits_no_device_is_refused_with_the_memory_that_is_missing(
 def test_the_page_has_the_reasons_in_sentences(found):
     blocks = [block for section in found[0].page().sections for block in section.blocks]
     assert any("1: the most tokens/s a dollar" in str(block) and "beside 1" in str(block) for block in blocks)
+
+
+@pytest.mark.parametrize("words", ["servers=100", "days=30d", "draws=5", "rate=1%,npus-per-server=4"])
+def test_settings_of_faults_without_effect_are_refused_as_of_emu_faults(words):
+    with pytest.raises(InputError, match=r"^--faults: "):
+        availability_by(f"tp=8,{words}")

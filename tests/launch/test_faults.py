@@ -144,7 +144,7 @@ def test_a_report_has_all_machines_and_needs_no_network(emu, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("asked", "line"),
     [
-        (["--job", "2881"], "faults: --job must be 1..2880, those of all groups of 32 on 2880 NPUs of infinitehbd:k=3"),
+        (["--job", "2881"], "faults: --job must be 1..2880, the NPUs in groups of 32 that infinitehbd:k=3 has room for"),
         (["--prices", "infinitehbd"], "faults: --prices and --npu go together; give both or none"),
         (
             ["--mfu", "40%"],

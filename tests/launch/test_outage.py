@@ -92,6 +92,34 @@ def test_a_job_that_is_started_again_is_no_failure(emu) -> None:
     assert (done.code, "stopped" in done.out) == (0, False)
 
 
+ON_BACKUP = ("--topology", "hpn:segment:dims=4x2,backup=1", "--fault", "npu 0 at 10s", "--detect", "5s", "--restart", "20s")
+
+
+@pytest.mark.parametrize(("plan", "batch"), [("tp=1,dp=1", "2"), ("tp=2,dp=1", "2")])
+def test_a_job_starts_again_only_once_its_rank_has_another_npu_also_if_it_sends_nothing(emu, plan: str, batch: str) -> None:
+    step = ("outage", "--model", "llama-tiny", "--plan", plan, "--global-batch", batch, "--seq", "64")
+    done = emu(*step, *ON_BACKUP, "--algorithm", "all_reduce=ring", "--until", "60s", "--json")
+    [row] = done.json
+    assert [(span["state"], span["begin_s"], span["end_s"]) for span in row["spans"]] == [
+        ("runs", 0.0, 10.0), ("is down", 10.0, 15.0), ("starts again", 15.0, 35.0), ("runs", 35.0, 60.0),
+    ]  # fmt: skip
+
+
+def test_a_lost_rank_is_the_one_that_an_order_of_axes_puts_on_the_npu(emu) -> None:
+    """With dp first, NPU 1 has rank 2 of tp=2,dp=2."""
+    step = ("outage", "--model", "llama-tiny", "--plan", "tp=2,dp=2", "--global-batch", "4", "--seq", "64", "--until", "20s")
+    where = (
+        "--topology",
+        "ring:n=4,bandwidth=50GB/s,latency=500ns",
+        "--algorithm",
+        "all_reduce=ring",
+        "--fault",
+        "npu 1 at 10s",
+    )
+    assert "rank 1 is lost, as npu 1 failed" in emu(*step, *where).out
+    assert "rank 2 is lost, as npu 1 failed" in emu(*step, *where, "--axes", "dp,tp").out
+
+
 def test_the_job_is_said_in_the_options_of_an_estimate() -> None:
     """The options that say what a step is are the same objects of help, type and default."""
 

@@ -17,6 +17,7 @@ from emu.study.planning.prepared_search import prepare_search
 from emu.study.planning.search.frontier import PLACED, READY
 from emu.study.planning.search.result_cache import ResultCache, search_name
 from emu.study.planning.search.search_state import quiet
+from emu.topology.placement import place
 from emu.topology.topology import Topology
 
 SURVEYED, NEARER, NEAREST, TIMED = range(4)  # how far a point is worked out
@@ -89,6 +90,7 @@ class DesignWorker:
             topology = point.build()
             if topology.n_npus < point.npus:
                 raise must_be(topology.name, "NPUs", f"{point.npus} or more", topology.n_npus)
+            place(topology, point.npus)
             share = None if self.request.availability is None else self.request.availability(topology)
         except InputError as error:
             return None, Surveyed(str(error), inf, {}, None)

@@ -99,6 +99,7 @@ class Waste:
     faulty: F64  # [E] share of the NPUs
     usable: I64  # [E] NPUs in groups
     explosion_radius: int  # NPUs that leave groups when one unit fails and nothing else
+    room: int  # NPUs in groups where nothing is faulty
 
     @property
     def wasted(self) -> F64:
@@ -131,7 +132,7 @@ class Waste:
         Raises:
             InputError: The job has no NPU, or more than all groups of the whole machine.
         """
-        check_job(self.topology, self.npus, self.group, job)
+        check_job(self.topology, self.room, self.group, job)
         return float(self.share @ (self.usable < job))
 
     def quantile(self, quantile: float) -> float:
@@ -145,15 +146,20 @@ class Waste:
         return int(order[min(at, len(order) - 1)])
 
 
-def check_job(topology: str, npus: int, group: int, job: int) -> None:
+def check_job(topology: str, room: int, group: int, job: int) -> None:
     """Refuse a job that no state of a machine has room for.
+
+    Args:
+        topology: The name of the topology.
+        room: The NPUs in groups where nothing is faulty.
+        group: The NPUs of a group.
+        job: The NPUs of the job.
 
     Raises:
         InputError: The job has no NPU, or more than all groups of the machine.
     """
-    most = npus // group * group
-    if not 1 <= job <= most:
-        what = f"1..{most}, those of all groups of {group} on {npus} NPUs of {topology}"
+    if not 1 <= job <= room:
+        what = f"1..{room}, the NPUs in groups of {group} that {topology} has room for"
         raise must_be("faults", "--job", what, job, "take a smaller job")
 
 
@@ -163,9 +169,18 @@ def check_group(machine: Machine, group: int, job: int | None = None) -> None:
     Raises:
         InputError: No part of the machine can hold such a group, or as `check_job`.
     """
-    machine.usable(group, np.zeros((1, machine.npus), np.bool_))  # raises where no group fits
+    room = _room(machine, group)
     if job is not None:
-        check_job(machine.topology.name, machine.npus, group, job)
+        check_job(machine.topology.name, room, group, job)
+
+
+def _room(machine: Machine, group: int) -> int:
+    """Return the NPUs in groups where nothing is faulty.
+
+    Raises:
+        InputError: No part of the machine can hold such a group.
+    """
+    return int(machine.usable(group, np.zeros((1, machine.npus), np.bool_))[0])
 
 
 def waste_of(machine: Machine, group: int, states: MachineStates) -> Waste:
@@ -185,6 +200,7 @@ def waste_of(machine: Machine, group: int, states: MachineStates) -> Waste:
         states.faulty.mean(axis=1),
         left,
         _explosion_radius(machine, group, states.faulty.shape[1]),
+        _room(machine, group),
     )
 
 

@@ -108,11 +108,19 @@ class SideBySide:
         return [job.link_s(is_composed=self.is_composed) for job in self.placed]
 
     def begins_fs(self, shift: str) -> list[int]:
-        """Return the ticks at which each job begins, with the shifts of a setting."""
+        """Return the ticks at which each job begins, with the shifts of a setting.
+
+        A job that is shifted begins at the first tick from its own start on at which its steps lie as they should beside those
+        of the first job.
+        """
         starts = [placed.job.start_fs for placed in self.placed]
         if shift != CIRCLE:
             return starts
-        return [start + later for start, later in zip(starts, shifts_of(self.profiles, self.links_of_tasks()), strict=True)]
+        later_fs = shifts_of(self.profiles, self.links_of_tasks())
+        steps_fs = (max(1, each.step_fs) for each in self.profiles)
+        return [
+            start + (starts[0] + later - start) % step for start, later, step in zip(starts, later_fs, steps_fs, strict=True)
+        ]
 
     def links_of_tasks(self) -> I64:
         """Return the links of tasks that two jobs or more use, the busiest first; bodies have other links than the topology."""

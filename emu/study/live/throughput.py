@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from emu.arrays import F64, Bool, column
+from emu.arrays import F64, I64, Bool, column
 from emu.errors import InputError, must_be
 from emu.study.live.faulty_job import StepTimes
 from emu.topology.fault_injection.fault import Fault
@@ -127,6 +127,11 @@ class TimedJob(NamedTuple):
     tokens: int  # of a step
     timed: StepTimes
     device: str
+    slots: I64 | None = None  # [ranks] the position of each rank in the order in which NPUs are given; None: its number
+
+    def rank_of(self, slot: int) -> int:
+        """Return the rank at a position in the order in which NPUs are given."""
+        return slot if self.slots is None else int(np.flatnonzero(self.slots == slot)[0])
 
 
 def throughput_over_time(
@@ -149,7 +154,7 @@ def throughput_over_time(
     history = MachineHistory(topology, faults, job.ranks, round(recourse.detect_s * TICKS_PER_S))
     rates = _Rates(job.timed, history.whole)
     _check_work(until_s, recourse, faults, rates.whole_s)
-    course = _Course(history, rates.share, recourse, until_s)
+    course = _Course(history, rates.share, recourse, until_s, job.rank_of)
     course.go()
     return course.account(topology, faults, job, rates.whole_s)
 
@@ -242,6 +247,7 @@ class _Course:
     share_of: Callable[[MachineMoment], float]
     recourse: Recourse
     until_s: float
+    rank_of: Callable[[int], int]  # the rank at a position in the order in which NPUs are given
     state: str = RUNS
     now_s: float = 0.0
     wake_s: float = inf  # when the present state ends by itself
@@ -294,14 +300,18 @@ class _Course:
         self.events += moment.events
         self.why = moment.stops
         try:
-            self.share = 0.0 if self.why else self.share_of(moment)
+            self.share = 0.0 if self.why or moment.waits else self.share_of(moment)
         except InputError as error:
             self.share, self.why = 0.0, str(error)
         self.told = f"no way: {self.why}" if self.why else moment.told or self.told
         if moment.taken and self.state != DOWN:
-            self._end(", ".join(f"rank {rank} is lost, as {fault.state}" for fault, rank in moment.taken))
+            self._end(", ".join(f"rank {self._rank(*lost)} is lost, as {lost[0].state}" for lost in moment.taken))
         if self.stopped is None:
             self._settle()
+
+    def _rank(self, fault: Fault, slot: int) -> int:
+        """Return the rank that a fault takes; faults of ranks name it, those of NPUs its position among the NPUs."""
+        return slot if fault.part == "rank" else self.rank_of(slot)
 
     def _settle(self) -> None:
         """Set the state that follows from the throughput that the machine gives the job at present.

@@ -9,6 +9,7 @@ from emu.model.plan.plan_text import parse_plan
 from emu.registry import parse_call
 from emu.study.live.faulty_job import times_of_estimate
 from emu.study.live.throughput import JobThroughput, Recourse, TimedJob, throughput_over_time
+from emu.study.training.axes import slots_of
 from emu.study.training.estimate import EstimateRequest
 from emu.topology.fault_injection.fault_script import at_times, faults_of, read_faults
 from emu.topology.topology import Topology
@@ -127,7 +128,8 @@ class _Account:
         plan = request.plan
         faults = faults_of(self.faults, topology, plan.world, 1, clock=True)
         timed = times_of_estimate(request, self.device)
-        job = TimedJob(plan.world, plan.global_batch * plan.seq, timed, self.device.name)
+        slots = slots_of(plan, request.axes)
+        job = TimedJob(plan.world, plan.global_batch * plan.seq, timed, self.device.name, slots)
         found = throughput_over_time(topology, faults, self.until_s, self.recourse, job)
         for row in _span_rows(found):
             row_known(row)

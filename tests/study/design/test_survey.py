@@ -72,6 +72,16 @@ def test_points_that_can_be_built_get_their_bounds_in_order_and_the_others_their
     assert {each.availability for each in found} == {None}
 
 
+def test_a_topology_whose_ranks_have_less_room_than_it_has_npus_is_refused_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In groups of 16 only 16 of its 24 NPUs take ranks."""
+    narrow = "infinitehbd:dims=1x3x2x4,k=2,tp=16"
+    points = [DesignPoint(name, "h100", 24, ()) for name in ("nvl:72", narrow)]
+    monkeypatch.setattr(survey, "least_anywhere_s", lambda asked: [each.n_npus / 2 for each in asked[0]])
+    found = replace(worker(), points=tuple(points))(SurveyJob((0, 1)))
+    assert [each.least_s for each in found] == [36.0, inf]  # type: ignore[union-attr]
+    assert [each.refused[:39] for each in found] == ["", f"placement: 24 ranks do not fit {narrow}"[:39]]  # type: ignore[union-attr]
+
+
 def test_a_topology_of_ones_own_is_compared_with_no_other_and_has_its_availability(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(survey, "least_anywhere_s", lambda asked: [9.0 if asked[1] == "a h800" else 1.0])
     (found,) = worker(lambda topology: topology.n_npus / 10)(SurveyJob((3,)))  # type: ignore[misc]

@@ -138,7 +138,9 @@ def test_a_job_waits_while_fewer_npus_are_in_groups_and_one_that_never_fits_is_r
     assert [found.waiting(job) for job in (30, 31, 36)] == pytest.approx([0, 0.3, 0.3])
     assert found.wasted.tolist() == pytest.approx([4 / 40, 4 / 40, 2 / 40])
     for job in (0, 37):
-        line = f"faults: --job must be 1..36, those of all groups of 6 on 40 NPUs of big-switch:n=20, got {job}; take a smaller"
+        line = f"--job must be 1..36, the NPUs in groups of 6 that big-switch:n=20 has room for, got {job}; take a smaller"
+            f"faults: --job must be 1..36, the NPUs in groups of 6 that big-switch:n=20 has room for, got {job}; take a smaller"
+        )
         with pytest.raises(InputError, match=line):
             check_group(machine, 6, job)
     check_group(machine, 6, 36)
@@ -152,3 +154,12 @@ def test_each_part_of_a_kind_takes_its_own_units_and_the_last_what_is_left():
     found = states_of_log(replace(log, end=np.minimum(log.end, 3000.0)))
     assert found.share @ found.faulty == pytest.approx([1 / 3] * 7, abs=0.05)
     assert (log.units, log.end.max() <= 3000.0, set(log.unit.tolist())) == (7, True, set(range(7)))
+
+
+def test_a_job_has_no_more_room_than_whole_groups_within_copies_have():
+    """Two switches of 72 NPUs each have room for two groups of 32, though four and a half fit 144 NPUs."""
+    machine = machine_of(build_topology("nvl:72"), 144)
+    found = waste_of(machine, 32, MachineStates(np.array([1.0]), np.zeros((1, 144), np.bool_), np.zeros(1)))
+    assert found.waiting(128) == 0
+    with pytest.raises(InputError, match=r"--job must be 1..128, the NPUs in groups of 32"):
+        found.waiting(129)

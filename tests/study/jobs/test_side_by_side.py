@@ -67,6 +67,14 @@ def test_shifted_rings_send_in_turn_as_far_as_links_have_time(pause_ms, taken_ms
     assert [job.step_s for job in together.jobs] == [(pause_ms + 12) / 1000] * 2
 
 
+@pytest.mark.parametrize("starts_ms", [(0, 0), (0, 9), (5, 0), (0, 26)])
+def test_a_shifted_job_that_starts_later_still_sends_while_the_other_pauses(starts_ms):
+    """A step pauses for 9 ms and sends for 6; a job begins at the first moment of its turn from its own start on."""
+    jobs = [loop(name, npus, 9, start_fs=ms * MS) for name, npus, ms in zip("ab", BETWEEN, starts_ms, strict=True)]
+    row = run(jobs, setting=JobsSetting(shift="circle")).row
+    assert [job.step_s for job in row.jobs] == pytest.approx([0.015] * 2, rel=1e-9)
+
+
 def test_weights_share_a_full_link_in_proportion():
     """Without pauses the links are always full: a job of weight 3 has three quarters of them, the other one quarter."""
     jobs = [loop("a", BETWEEN[0], 0, weight=3), loop("b", BETWEEN[1], 0)]

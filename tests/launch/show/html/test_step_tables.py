@@ -74,7 +74,7 @@ def test_plans_are_sorted_by_the_least_time_of_what_was_not_timed_the_proved_one
 def test_how_often_the_waste_is_how_large_rises_from_the_least_to_the_most():
     """The states come in another order, each with its share of the time."""
     share, usable = np.array([0.1, 0.4, 0.2, 0.3]), np.array([60, 100, 20, 80])
-    waste = Waste("machine", 100, 1, 4, share, np.arange(4.0), np.zeros(4), usable, 4)
+    waste = Waste("machine", 100, 1, 4, share, np.arange(4.0), np.zeros(4), usable, 4, 100)
     rows = [MachineWaste(waste)]
     [line] = waste_figure(rows).axes[1].get_lines()
     assert line.get_drawstyle() == "steps-pre"
