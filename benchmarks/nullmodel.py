@@ -25,7 +25,7 @@ from launch.papers.paper import IS, Paper
 from launch.papers.targets import BASES, BUILT, FITTED, MET, OWN_FIT, Answer, Target, number, with_others
 
 _NPUS, _FAULTY, _USABLE = 2880, 0.02, 0.92  # 6 % are wasted, the mean of what InfiniteHBD prints
-_WASTE = Waste("any", _NPUS, 1, 1, np.ones(1), np.zeros(1), np.array([_FAULTY]), np.array([int(_USABLE * _NPUS)]), 1)
+_WASTE = Waste("any", _NPUS, 1, 1, np.ones(1), np.zeros(1), np.array([_FAULTY]), np.array([int(_USABLE * _NPUS)]), 1, _NPUS)
 _STEP = SimpleNamespace(step_time_s=1.0, mfu=0.3, peak_memory_bytes=0, plan="any", topology="any")
 # Functions of `launch.papers` that time, draw or place, by where they are: what each returns, whatever fabric it is asked of.
 SAME: Mapping[str, object] = {

@@ -139,8 +139,6 @@ def test_a_job_waits_while_fewer_npus_are_in_groups_and_one_that_never_fits_is_r
     assert found.wasted.tolist() == pytest.approx([4 / 40, 4 / 40, 2 / 40])
     for job in (0, 37):
         line = f"--job must be 1..36, the NPUs in groups of 6 that big-switch:n=20 has room for, got {job}; take a smaller"
-            f"faults: --job must be 1..36, the NPUs in groups of 6 that big-switch:n=20 has room for, got {job}; take a smaller"
-        )
         with pytest.raises(InputError, match=line):
             check_group(machine, 6, job)
     check_group(machine, 6, 36)
