@@ -25,6 +25,7 @@ from emu.units import format_count
 
 C = TypeVar("C")
 EMBEDDING, HEAD = "embedding", "head"
+EXPERT_COLUMNS = "groups of 4 columns of an expert"  # what `Model.tp_divides` calls them; etp must divide them, too
 EXPERTS = "experts"  # the style of a module that has the weights of all experts of a block
 # What the styles of a block of experts become where tokens travel: inside it every rank has its own tokens.
 _OWN = {"sparse": "own tokens", EXPERTS: None, "inner shared": "own shared", "inner rowwise": "own rowwise"}
