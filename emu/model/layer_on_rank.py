@@ -103,6 +103,11 @@ class LayerOnRank:
         """Return the FLOPs and the memory traffic of each pass of an operator, as the software's kernels have them."""
         return passes_of(operator, self.stack, layer=self.is_layer)
 
+    def attended_elements(self, operator: ModelOperator) -> int:
+        """Return the number of elements of the keys and values that an operator of attention reads."""
+        queries = self.tokens.n * self.model.heads * self.model.head_dim // self.plan.tp
+        return operator.fused.forward.cut - operator.outputs.cut - queries
+
     def travels(self, operator: ModelOperator) -> bool:
         """Return whether an operator belongs to experts to which token rows are sent."""
         return bool(operator.experts) and self.routed is not None

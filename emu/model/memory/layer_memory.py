@@ -133,10 +133,19 @@ class LayerMemory(LayerOnRank):
             saved_amount(operator, self.stack, self.plan, layer=self.is_layer).bytes(self.item) for operator in self.operators
         )
         anyway = {LOSS: self.scored, LOOKUP: 0}
-        found = [anyway.get(o.kind, size) for o, size in zip(self.operators, kept, strict=True)]
+        found = [anyway.get(o.kind, size) - self._gathered(o) for o, size in zip(self.operators, kept, strict=True)]
         if self.routed is not None:  # in which order rows lie by expert, and by where they come from
             found[next(i for i, o in enumerate(self.operators) if o.experts)] += 2 * _INDEX * self.routed.here
         return tuple(found)
+
+    def _gathered(self, operator: ModelOperator) -> int:
+        """Return the bytes of other ranks' keys and values that attention gathers once more in its backward.
+
+        They are 0 if context parallelism gathers none, and for eager attention, which keeps them from its forward.
+        """
+        if operator.kind != ATTENTION or not self.tokens.context or self.stack.software.is_eager:
+            return 0
+        return self.item * self.attended_elements(operator) * (self.plan.cp - 1) // self.plan.cp
 
     @property
     def again(self) -> int:
@@ -294,4 +303,4 @@ class LayerMemory(LayerOnRank):
             taken = self._attended(operator, given)
         else:
             taken = _INPUT_GRADIENTS.get(operator.kind, 1) * given
-        return self.item * (given + taken) + (self.between if self.is_layer else 0)
+        return self.item * (given + taken) + self._gathered(operator) + (self.between if self.is_layer else 0)

@@ -12,6 +12,7 @@ import pytest
 from emu.model.generate.generate import holds, memory_by_part, roles_by_place
 from emu.model.memory.layer_memory import LayerMemory
 from emu.model.model import HEAD, MODELS
+from emu.model.operator import ATTENTION
 from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack import SOFTWARE, parse_stack
 from emu.trace.trace import PARTS
@@ -59,6 +60,17 @@ def test_with_dropout_a_layer_keeps_masks_and_dropped_scores_too(words, of_sbh):
 def test_the_head_keeps_what_it_reads_and_logits_of_four_bytes():
     """Korthikanti et al., section 4.3: 4 s b h (1 + v / h), each rank of tp a share."""
     assert piece("tp=8,sp", HEAD).kept == pytest.approx(4 * S * B * (H + V) / T, rel=2e-4)
+
+
+@pytest.mark.parametrize("recompute", ["none", "selective"])
+def test_keys_and_values_that_a_group_gathers_live_during_the_backward_of_their_layer_alone(recompute):
+    stack, words = parse_stack("software=megatron"), f"tp=2,cp=4,recompute={recompute}"
+    ring, gathers = (LayerMemory(LLAMA, plan_of(words + how, 1, S), stack, "dense") for how in ("", ",cp_comm=all_gather"))
+    assert gathers.kept == ring.kept
+    own = 2 * 2 * (S // 4) * (8 // 2) * 128  # bytes of the keys and the values of a rank: 8 heads of 128 over tp = 2
+    beside = zip(ring.operators, map(ring.beside, ring.operators), map(gathers.beside, gathers.operators), strict=True)
+    more = {operator.kind: after - before for operator, before, after in beside if after != before}
+    assert more == {ATTENTION: 2 * 3 * own}  # those of three other ranks, and the gradients of these
 
 
 @pytest.mark.parametrize("tp", [1, 4])
@@ -151,7 +163,7 @@ def test_a_step_holds_the_same_whether_or_not_its_events_are_written_down(name, 
 
 
 def test_the_state_of_zero1_is_that_of_the_rank_to_which_most_elements_are_dealt():
-    """Megatron's 145B over 3 ranks that share a stage; 12 bytes an element (weights, two moments) and 4 for each count."""
+    # Three ranks share the states of a stage: 12 bytes an element (weights, two moments), and 4 for the count of a parameter.
     model, stack = MODELS.find("megatron-gpt-145b"), parse_stack("software=pytorch")
     found = memory_by_part(model, plan_of("tp=4,sp,dp=3,pp=80,sharding=zero1", 240, 2048), stack)
     assert found["optimizer_state"] == 2_717_909_004  # the first rank has 2,341,564,464

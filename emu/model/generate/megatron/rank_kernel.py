@@ -240,9 +240,7 @@ class ContextKernels:
     @property
     def elements(self) -> int:
         """The number of elements of the keys and values of a rank."""
-        queries = self.share.tokens.n * self.share.model.heads * self.share.model.head_dim // self.share.plan.tp
-        operator = self.kernel.operator
-        return operator.fused.forward.cut - operator.outputs.cut - queries
+        return self.share.attended_elements(self.kernel.operator)
 
     def _over_all_keys(self, what: str) -> Computation:
         """Return the attention between the rank's queries and the keys of all ranks."""
