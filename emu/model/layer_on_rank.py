@@ -12,7 +12,7 @@ from functools import cached_property, lru_cache
 from typing import Any, cast
 
 from emu.model.model import EMBEDDING, HEAD, Model
-from emu.model.operator import OPS, SUM, ModelOperator, Passes, Tokens, outputs_kept
+from emu.model.operator import ATTENTION, OPS, SUM, ModelOperator, Passes, Tokens, outputs_kept
 from emu.model.plan.plan import Plan
 from emu.model.routed_rows import RoutedRows
 from emu.model.stack.stack import Stack, passes_of
@@ -102,6 +102,26 @@ class LayerOnRank:
     def passes(self, operator: ModelOperator) -> Passes:
         """Return the FLOPs and the memory traffic of each pass of an operator, as the software's kernels have them."""
         return passes_of(operator, self.stack, layer=self.is_layer)
+
+    @cached_property
+    def recompute_end(self) -> int:
+        """The index of the operator before which the forward that recomputation repeats ends; -1 if it is not repeated.
+
+        Eager checkpoints stop before the last operator that saved anything: it need not run again, because it saves its input.
+        Other software runs the whole layer.
+        """
+        if not self.recomputed:
+            return -1
+        if not self.stack.software.is_eager:
+            return len(self.operators)
+        return max(i for i, operator in enumerate(self.operators) if self.passes(operator).saved.bytes())
+
+    @property
+    def repeated(self) -> list[int]:
+        """The indices of the operators whose forward recomputation runs again."""
+        if self.plan.recompute == "selective" and self.is_layer:
+            return [i for i, operator in enumerate(self.operators) if operator.kind == ATTENTION]
+        return [i for i in range(self.recompute_end) if i not in self.outputs_kept]
 
     def attended_elements(self, operator: ModelOperator) -> int:
         """Return the number of elements of the keys and values that an operator of attention reads."""
