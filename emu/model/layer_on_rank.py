@@ -40,6 +40,8 @@ class LayerOnRank:
         """
         model = padded_model(self.plan, self.model, self.stack) if not self.is_layer else self.model
         cut, every = self.plan.cut, model.part(self.name, self.tokens)
+        if self.stack.software.cuts_latents and self.plan.tp > 1:
+            every = tuple(replace(operator, sequence=True) if operator.latent else operator for operator in every)
         if self.name == HEAD and self.model.tied and not self.tied:
             every = tuple(operator.untied() for operator in every if operator.kind != SUM)
         if self.routed is None:

@@ -5,8 +5,8 @@ counts of zeros), checks for NaN, and requests at the beginning of a run.
 
 At the end of a step gradients are reduced, those of copies made equal, the norm is found, and AdamW runs:
 
-- Parameters that sequence parallelism leaves whole (norms, biases after a sum, the router) and norms of heads have their
-  gradients added up over tp, in one all_reduce.
+- Parameters that sequence parallelism leaves whole (norms, biases after a sum, the router, the narrow products of latent
+  attention) and norms of heads have their gradients added up over tp, in one all_reduce.
 - A tied embedding is added up over both ends of the pipeline.
 - The squares of gradients are added up: with the distributed optimizer over all ranks; without it over tp and pp, and apart
   from them those of experts over etp, ep and pp. Megatron-LM makes one all_reduce of these ranks; here it goes axis by axis, as
