@@ -14,6 +14,7 @@ from emu.dtypes import item_bytes
 from emu.model.layer_on_rank import LayerOnRank, padded_model
 from emu.model.model import HEAD
 from emu.model.operator import ATTENTION, BIAS, GATE, LOOKUP, LOSS, NORM, PRODUCT, SUM, ModelOperator, Tokens
+from emu.model.routed_rows import RoutedRows
 from emu.model.stack.software import FUSED, LAYERS
 from emu.model.stack.stack import passes_of, saved_amount
 
@@ -134,8 +135,8 @@ class LayerMemory(LayerOnRank):
         )
         anyway = {LOSS: self.scored, LOOKUP: 0}
         found = [anyway.get(o.kind, size) - self._gathered(o) for o, size in zip(self.operators, kept, strict=True)]
-        if self.routed is not None:  # in which order rows lie by expert, and by where they come from
-            found[next(i for i, o in enumerate(self.operators) if o.experts)] += 2 * _INDEX * self.routed.here
+        if self._ordered is not None:  # in which order rows lie by expert, and by where they come from
+            found[next(i for i, o in enumerate(self.operators) if o.experts)] += 2 * _INDEX * self._ordered.here
         return tuple(found)
 
     def _gathered(self, operator: ModelOperator) -> int:
@@ -206,6 +207,11 @@ class LayerMemory(LayerOnRank):
             return operator.table_bytes
         return operator.table_bytes * self.plan.rank_seq * self.model.hidden // operator.parameters
 
+    @property
+    def _ordered(self) -> RoutedRows | None:
+        """The rows that travel, if operators of their own put them in the order of experts, as grouped kernels need them."""
+        return self.routed if self.stack.software.groups_experts else None
+
     @cached_property
     def travelling(self) -> int:
         """Bytes by which the peak during the exchange of token rows exceeds the bytes that the forward keeps.
@@ -213,10 +219,11 @@ class LayerMemory(LayerOnRank):
         During the exchange, the sent and the received rows live, and the rows that the experts have computed live in two
         orders. What the operators after the experts keep does not live yet.
         """
-        if self.routed is None:
+        routed = self._ordered
+        if routed is None:
             return 0
-        taken = self.routed.here if self.plan.ep * self.plan.expert_tp > 1 else 0
-        rows = sum(self.routed.given) + taken + 2 * self.routed.here
+        taken = routed.here if self.plan.ep * self.plan.expert_tp > 1 else 0
+        rows = sum(routed.given) + taken + 2 * routed.here
         last = max(i for i, o in enumerate(self.operators) if o.experts)
         return self.item * rows * self.model.hidden - sum(self.saved[last + 1 :])
 
@@ -294,8 +301,8 @@ class LayerMemory(LayerOnRank):
             return 0
         given = operator.outputs.whole + operator.outputs.cut
         grouped = operator.experts and self.stack.software.groups_experts
-        if self.routed is not None and operator.experts and operator.cut == "in":  # put in the order of experts again
-            return self.item * 3 * self.routed.here * self.model.hidden + self.between
+        if self._ordered is not None and operator.experts and operator.cut == "in":  # put in the order of experts again
+            return self.item * 3 * self._ordered.here * self.model.hidden + self.between
         if operator.kind == PRODUCT and operator.shape and not grouped:
             rows, columns, inner = operator.shape
             taken, given = rows * inner, rows * columns

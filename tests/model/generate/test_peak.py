@@ -134,6 +134,20 @@ def test_a_rank_of_the_large_model_with_experts_holds_what_arithmetic_says():
     assert found["activations"] == pytest.approx(inputs + again + gradients + 2 * 8 * 16 * s, rel=1e-3)
 
 
+def test_the_rank_with_the_fullest_expert_keeps_the_rows_that_come_to_it():
+    words, rows = "ep=8,dp=8,sharding=zero1,microbatch=1", 2 * 4096  # a rank's tokens, each of which sees two experts
+    even, uneven, almost = (
+        memory_by_part(
+            MODELS.find("mixtral-8x7b"), plan_of(f"{words},imbalance={n}", 8, 4096), parse_stack("software=megatron")
+        )
+        for n in (0, 0.5, 0.0001)
+    )
+    assert almost == even
+    more = 8 * round(rows / (1 + 7 * 0.5)) - rows  # one expert gets 1, the seven others get half of that
+    of_row = 2 * (4096 + 3 * 14336)  # bytes: what comes in, gate, up, and what goes down
+    assert uneven == {**even, "activations": even["activations"] + 32 * more * of_row}
+
+
 def plan_of(words, global_batch, seq):
     return parse_plan(words, global_batch=global_batch, seq=seq)
 
