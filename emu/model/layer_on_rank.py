@@ -62,6 +62,14 @@ class LayerOnRank:
         return self.name not in (EMBEDDING, HEAD)
 
     @property
+    def defers(self) -> bool:
+        """True if the gradient of a weight can wait for the end of the pipeline.
+
+        Only that of the head can, as nothing comes after it.
+        """
+        return self.name == HEAD and self.plan.pp > 1
+
+    @property
     def tied(self) -> bool:
         """True if the rank's head uses the embedding's own weight; at the two ends of a pipeline, each rank has a copy."""
         return self.model.tied and self.plan.ends_meet

@@ -117,6 +117,14 @@ class LayerMemory(LayerOnRank):
         return self.item * self.tokens.n * vocabulary // (1 if self.stack.software.keeps_whole_logits else self.plan.tp)
 
     @property
+    def waiting(self) -> int:
+        """The bytes that a deferred gradient of the head's weight needs: the gradient of the logits, and what the head reads.
+
+        Source: Megatron-LM, megatron/core/tensor_parallel/layers.py, `grad_output_buffer` and `embedding_activation_buffer`.
+        """
+        return self.logits + self.between if self.defers else 0
+
+    @property
     def scored(self) -> int:
         """Bytes that the loss keeps of the logits, in float32 or wider.
 

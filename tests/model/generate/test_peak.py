@@ -10,6 +10,7 @@ from math import ceil
 import pytest
 
 from emu.model.generate.generate import holds, memory_by_part, roles_by_place
+from emu.model.generate.megatron.megatron_step import peaks
 from emu.model.memory.layer_memory import LayerMemory
 from emu.model.model import HEAD, MODELS
 from emu.model.operator import ATTENTION
@@ -146,6 +147,19 @@ def test_the_rank_with_the_fullest_expert_keeps_the_rows_that_come_to_it():
     more = 8 * round(rows / (1 + 7 * 0.5)) - rows  # one expert gets 1, the seven others get half of that
     of_row = 2 * (4096 + 3 * 14336)  # bytes: what comes in, gate, up, and what goes down
     assert uneven == {**even, "activations": even["activations"] + 32 * more * of_row}
+
+
+@pytest.mark.parametrize("deferred", [1, 22, 100])
+def test_a_deferred_gradient_of_the_head_holds_the_gradient_of_the_logits_and_what_the_head_read(deferred):
+    plan = plan_of("tp=4,sp,pp=4,sharding=zero1,layers=10,10,10,2,recompute=full,microbatch=1", 32, 8192)
+    stack = parse_stack("software=megatron")
+    *now, last = peaks(LLAMA, plan, stack, range(4))
+    *later, last_later = peaks(LLAMA, plan, replace(stack, deferred=deferred), range(4))
+    each = 2 * 8192 * 128_256 // 4 + 2 * 8192 * 4096 // 4
+    assert later == now
+    assert last_later == (*last[:3], last[3] + min(deferred, 31) * each)  # the last of 32 is never deferred
+    roles = roles_by_place(LLAMA, plan, replace(stack, deferred=deferred))
+    assert [role.peak for place in roles for role in place] == [*later, last_later]  # and so where events are written
 
 
 def plan_of(words, global_batch, seq):

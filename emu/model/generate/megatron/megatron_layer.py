@@ -80,14 +80,6 @@ class MegatronLayer(Share):
         for kernel in self.kernels:
             self._forward(tape, kernel)
 
-    @property
-    def defers(self) -> bool:
-        """True if the gradient of a weight can wait for the end of the pipeline.
-
-        Only that of the head can, as nothing comes after it.
-        """
-        return self.name == HEAD and self.plan.pp > 1
-
     def deferred(self, tape: Tape) -> None:
         """Write the gradient of the head's weight for one microbatch.
 
