@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from emu.errors import must_be
-from emu.model.model import Model, model
+from emu.model.model import EXPERT_COLUMNS, Model, model
 from emu.model.parts.attention_block import LATENT_SHARDS, LatentSizes
 from emu.model.parts.decoder import DecoderSizes, block_model, shards
 from emu.model.parts.expert_block import SHARED_SHARDS, SPARSE_SHARDS
@@ -124,5 +124,5 @@ SHARDS = shards({"attention": LATENT_SHARDS, "ffn": GATED_SHARDS, "sparse": {**S
 @model(CONFIGS)
 def deepseek(name: str, c: Config) -> Model:
     """Return the model of a configuration; `name` is its name in reports."""
-    divides = {"feed-forward columns": c.dense_ffn, "groups of 4 columns of an expert": c.ffn // 4}
+    divides = {"feed-forward columns": c.dense_ffn, EXPERT_COLUMNS: c.ffn // 4}
     return block_model(name, c, divides, SHARDS)

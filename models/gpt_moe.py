@@ -7,7 +7,7 @@ Experts have no biases. Sources: the InfiniteHBD paper (2025), appendix B; Fedus
 from dataclasses import dataclass
 from typing import ClassVar
 
-from emu.model.model import Model, model
+from emu.model.model import EXPERT_COLUMNS, Model, model
 from emu.model.parts.attention_block import ATTENTION_SHARDS, Heads, head_dim
 from emu.model.parts.decoder import DecoderSizes, block_model, shards
 from emu.model.parts.expert_block import SPARSE_SHARDS
@@ -60,5 +60,5 @@ SHARDS = shards({"attention": ATTENTION_SHARDS, "ffn": PLAIN_SHARDS, "sparse": S
 @model(CONFIGS)
 def gpt_moe(name: str, c: Config) -> Model:
     """Return the model of a configuration; `name` is its name in reports."""
-    divides = {"feed-forward columns": c.ffn, "groups of 4 columns of an expert": c.ffn // 4}
+    divides = {"feed-forward columns": c.ffn, EXPERT_COLUMNS: c.ffn // 4}
     return block_model(name, c, divides, SHARDS)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from emu.model.model import EMBEDDING, HEAD, Model, model
+from emu.model.model import EMBEDDING, EXPERT_COLUMNS, HEAD, Model, model
 from emu.model.operator import ModelOperator, Tokens, lookup
 from emu.model.parts.attention_block import ATTENTION_SHARDS, Attention, attention_operators
 from emu.model.parts.decoder import Decoder, DecoderSizes, decoder_model, initialise, output_operators, residual, shards
@@ -127,5 +127,5 @@ def part(c: Config, name: str, tokens: Tokens) -> tuple[ModelOperator, ...]:
 @model(CONFIGS)
 def grok(name: str, c: Config) -> Model:
     """Return the model of a configuration; `name` is its name in reports."""
-    divides = {"key and value heads": c.kv_heads, "groups of 4 columns of an expert": c.ffn // 4}
+    divides = {"key and value heads": c.kv_heads, EXPERT_COLUMNS: c.ffn // 4}
     return decoder_model(name, c, part, build, divides, SHARDS)

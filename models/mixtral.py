@@ -7,7 +7,7 @@ loss, the configurations published with the weights.
 from dataclasses import dataclass
 from typing import ClassVar
 
-from emu.model.model import Model, model
+from emu.model.model import EXPERT_COLUMNS, Model, model
 from emu.model.parts.attention_block import ATTENTION_SHARDS
 from emu.model.parts.decoder import DecoderSizes, block_model, shards
 from emu.model.parts.expert_block import SPARSE_SHARDS
@@ -54,5 +54,5 @@ SHARDS = shards({"attention": ATTENTION_SHARDS, "sparse": SPARSE_SHARDS})
 @model(CONFIGS)
 def mixtral(name: str, c: Config) -> Model:
     """Return the model of a configuration; `name` is its name in reports."""
-    divides = {"key and value heads": c.kv_heads, "groups of 4 columns of an expert": c.ffn // 4}
+    divides = {"key and value heads": c.kv_heads, EXPERT_COLUMNS: c.ffn // 4}
     return block_model(name, c, divides, SHARDS)

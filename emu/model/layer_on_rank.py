@@ -12,7 +12,7 @@ from functools import cached_property, lru_cache
 from typing import Any, cast
 
 from emu.model.model import EMBEDDING, HEAD, Model
-from emu.model.operator import OPS, SUM, ModelOperator, Passes, Tokens, outputs_kept
+from emu.model.operator import ATTENTION, OPS, SUM, ModelOperator, Passes, Tokens, outputs_kept
 from emu.model.plan.plan import Plan
 from emu.model.routed_rows import RoutedRows
 from emu.model.stack.stack import Stack, passes_of
@@ -40,6 +40,8 @@ class LayerOnRank:
         """
         model = padded_model(self.plan, self.model, self.stack) if not self.is_layer else self.model
         cut, every = self.plan.cut, model.part(self.name, self.tokens)
+        if self.stack.software.cuts_latents and self.plan.tp > 1:
+            every = tuple(replace(operator, sequence=True) if operator.latent else operator for operator in every)
         if self.name == HEAD and self.model.tied and not self.tied:
             every = tuple(operator.untied() for operator in every if operator.kind != SUM)
         if self.routed is None:
@@ -58,6 +60,14 @@ class LayerOnRank:
     def is_layer(self) -> bool:
         """True if it is a layer, and neither the embedding nor the head."""
         return self.name not in (EMBEDDING, HEAD)
+
+    @property
+    def defers(self) -> bool:
+        """True if the gradient of a weight can wait for the end of the pipeline.
+
+        Only that of the head can, as nothing comes after it.
+        """
+        return self.name == HEAD and self.plan.pp > 1
 
     @property
     def tied(self) -> bool:
@@ -102,6 +112,31 @@ class LayerOnRank:
     def passes(self, operator: ModelOperator) -> Passes:
         """Return the FLOPs and the memory traffic of each pass of an operator, as the software's kernels have them."""
         return passes_of(operator, self.stack, layer=self.is_layer)
+
+    @cached_property
+    def recompute_end(self) -> int:
+        """The index of the operator before which the forward that recomputation repeats ends; -1 if it is not repeated.
+
+        Eager checkpoints stop before the last operator that saved anything: it need not run again, because it saves its input.
+        Other software runs the whole layer.
+        """
+        if not self.recomputed:
+            return -1
+        if not self.stack.software.is_eager:
+            return len(self.operators)
+        return max(i for i, operator in enumerate(self.operators) if self.passes(operator).saved.bytes())
+
+    @property
+    def repeated(self) -> list[int]:
+        """The indices of the operators whose forward recomputation runs again."""
+        if self.plan.recompute == "selective" and self.is_layer:
+            return [i for i, operator in enumerate(self.operators) if operator.kind == ATTENTION]
+        return [i for i in range(self.recompute_end) if i not in self.outputs_kept]
+
+    def attended_elements(self, operator: ModelOperator) -> int:
+        """Return the number of elements of the keys and values that an operator of attention reads."""
+        queries = self.tokens.n * self.model.heads * self.model.head_dim // self.plan.tp
+        return operator.fused.forward.cut - operator.outputs.cut - queries
 
     def travels(self, operator: ModelOperator) -> bool:
         """Return whether an operator belongs to experts to which token rows are sent."""

@@ -10,7 +10,7 @@ one's own, the fields of the architecture's configuration.
 import types
 import typing
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from functools import partial, wraps
 from pathlib import Path
@@ -18,13 +18,14 @@ from typing import Any, TypeVar
 
 from emu.arrays import digest
 from emu.errors import InputError, must_be
-from emu.model.operator import ATTENTION, LOOKUP, OPS, Amount, Cut, ModelOperator, Tokens, outputs_kept
+from emu.model.operator import LOOKUP, Amount, Cut, ModelOperator, Tokens
 from emu.registry import Registry
 from emu.topology.description.values import check_keys, load_toml, located
 from emu.units import format_count
 
 C = TypeVar("C")
 EMBEDDING, HEAD = "embedding", "head"
+EXPERT_COLUMNS = "groups of 4 columns of an expert"  # what `Model.tp_divides` calls them; etp must divide them, too
 EXPERTS = "experts"  # the style of a module that has the weights of all experts of a block
 # What the styles of a block of experts become where tokens travel: inside it every rank has its own tokens.
 _OWN = {"sparse": "own tokens", EXPERTS: None, "inner shared": "own shared", "inner rowwise": "own rowwise"}
@@ -94,36 +95,14 @@ class Model:
         Attention is not halved. Source: Chowdhery et al., PaLM (2022), appendix B; h is heads * head_dim, or the mean if values
         have another size.
         """
-        return 3 * sum(n * _forward_flops(o) for n, o in self.operators(Tokens(1, context=seq)))
-
-    def recomputed_flops_per_token(self, seq: int, recompute: str) -> int:
-        """Return the FLOPs a token that a backward works out again, counted alike.
-
-        They are those of attention (`selective`), of layers (`full`), or of layers but for what gives outputs that are kept
-        (`ops`).
-
-        Source: Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models (2022), sections 5 and 6.3.
-        """
-        again = 0
-        for n, name, part in self.parts(Tokens(1, context=seq)):
-            if name not in (EMBEDDING, HEAD) and recompute != "none":
-                again += n * sum(_forward_flops(o) for o in _recomputed(part, recompute))
-        return again
+        return 3 * sum(n * forward_flops(o) for n, o in self.operators(Tokens(1, context=seq)))
 
     def saved(self, tokens: Tokens, cut: Cut) -> Amount:
         """Return the amount that one rank keeps for the backward of one pass: activations, indices and statistics."""
         return sum((o.eager.saved.times(n) for n, o in self.operators(tokens, cut)), Amount())
 
 
-def _recomputed(part: Sequence[ModelOperator], recompute: str) -> list[ModelOperator]:
-    """Return the operators of a layer that recomputation runs again in the backward."""
-    if recompute == OPS:
-        kept = outputs_kept(part)
-        return [operator for i, operator in enumerate(part) if i not in kept]
-    return [operator for operator in part if recompute == "full" or operator.kind == ATTENTION]
-
-
-def _forward_flops(o: ModelOperator) -> int:
+def forward_flops(o: ModelOperator) -> int:
     """Return the forward FLOPs of one operator for one token, as MFU counts them."""
     if o.kind == LOOKUP:
         return 0

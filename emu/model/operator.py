@@ -163,6 +163,7 @@ class ModelOperator:
         ""  # by tensor parallelism: "out" a product's columns, "in" its rows; "both": all it does, no parameter; "": nothing
     )
     sequence: bool = False  # lies where sequence parallelism cuts the tokens
+    latent: bool = False  # lies before the products that tensor parallelism cuts, in latent attention
     routed: bool = False  # lies in a block of experts outside them: where tokens travel, tensor parallelism cuts the tokens
     experts: int = 0  # of an expert's operator: how many share it
     active: int = 0  # ... and how many of them a token sees

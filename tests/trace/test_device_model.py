@@ -245,6 +245,16 @@ def test_the_basis_of_a_time_is_a_measured_shape_or_one_near_or_the_model(words:
     assert bases(rows, unknown, AS_RAN, "npu").tolist() == [model, model]  # a product whose sizes nobody knows
 
 
+def test_an_operator_timed_in_another_dtype_is_looked_up_by_the_bytes_that_it_has_there() -> None:
+    mebi, took = 1 << 20, {1: 3e-6, 2: 6e-6, 4: 80e-6}
+    rows = tuple(MeasuredKernel(Kernel.OTHER, "bfloat16", s, bytes=n * mebi, name="mul") for n, s in took.items())
+    single = events_of([MeasuredKernel(Kernel.OTHER, "float32", 1.0, bytes=4 * mebi, name="mul")])
+    assert replace(DEVICE, measured=rows).seconds(single, "bfloat16") == pytest.approx([6e-6])
+    assert bases(rows, single, "bfloat16", "npu").tolist() == [Basis.MEASURED]
+    half = events_of([MeasuredKernel(Kernel.OTHER, "float32", 1.0, bytes=mebi, name="mul")])  # half a MiB in bfloat16
+    assert bases(rows, half, "bfloat16", "npu").tolist() == [Basis.NEAR]
+
+
 def test_a_kernel_of_unknown_work_lasts_as_measured_where_the_device_keeps_it(words: Any) -> None:
     rows = [words.compute(bytes=10**9, dtype=dtype) for dtype in ("", "float32", "")]
     events = replace(words.events(*rows, words.collective(8, dtype="")), lasts_s=np.array([0.5, 0.25, 0.125, 9.0]))

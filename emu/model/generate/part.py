@@ -212,22 +212,12 @@ class Part(Share):
     @cached_property
     def again(self) -> tuple[Action, ...]:
         """The actions of the forward that recomputation repeats before a backward."""
-        if self._recompute_end < 0:
+        if self.recompute_end < 0:
             return ()
-        operator = self.operators[self._recompute_end]
-        items = self._forward(self.operators[: self._recompute_end], ENTER_AGAIN, LEAVE_AGAIN, self.outputs_kept)
+        operator = self.operators[self.recompute_end]
+        items = self._forward(self.operators[: self.recompute_end], ENTER_AGAIN, LEAVE_AGAIN, self.outputs_kept)
         last = replace(operator, sum_of_rows=None)  # the sum comes after all that is kept
         return tuple(self._then(items, last, operator.until_saved) if operator.until_saved.elements else items)
-
-    @cached_property
-    def _recompute_end(self) -> int:
-        """The index of the last operator that saved anything, before which recomputation ends; -1 if there is none.
-
-        The operator itself need not run again, because it saves its input: checkpoints stop before it.
-        """
-        if not self.recomputed:
-            return -1
-        return max(i for i, operator in enumerate(self.operators) if self.passes(operator).saved.bytes())
 
     @property
     def _recompute_before(self) -> int:
@@ -236,11 +226,11 @@ class Part(Share):
         A product counts together with its bias.
         """
         bias = (
-            self._recompute_end >= 0
-            and self._recompute_end + 1 < len(self.operators)
-            and self.operators[self._recompute_end + 1].kind == BIAS
+            self.recompute_end >= 0
+            and self.recompute_end + 1 < len(self.operators)
+            and self.operators[self.recompute_end + 1].kind == BIAS
         )
-        return self._recompute_end + bias
+        return self.recompute_end + bias
 
     def _gradients(self, operator: ModelOperator) -> Iterable[Item]:
         """Yield the gradients of an operator's parameters.

@@ -13,7 +13,7 @@ from emu.model.generate.rank_parts import RankParts, memory_of
 from emu.model.generate.sharded_states import ShardedStates
 from emu.model.generate.stage_order import run_stages
 from emu.model.generate.stage_passes import StagePasses
-from emu.model.generate.states import Role, group_equal_sizes, ranks_by_share, ring_ranks, roles_at_end
+from emu.model.generate.states import Role, group_equal_sizes, ranks_by_share, ring_ranks, roles_at_end, share_places
 from emu.model.generate.tape import KnownSegments, Tape
 from emu.model.memory.step_memory import PeakBytes
 from emu.model.model import Model
@@ -36,14 +36,15 @@ def roles(model: Model, plan: Plan, stack: Stack, place: int, routing: Splits | 
 
 
 def peaks(model: Model, plan: Plan, stack: Stack, places: Iterable[int]) -> Iterator[PeakBytes]:
-    """Yield, for each of some places of a pipeline, the peak of the bytes of a rank.
+    """Yield, for each of some places of a pipeline, the peak of the bytes of the rank that holds most of the states.
 
     Token rows are spread evenly over experts.
     """
     known: KnownSegments = {}
     first = RankParts(model, plan, stack, rows_by_kind(about_even, plan, model))
+    shares = share_places(plan, np.arange(plan.stage_ranks)) if plan.shards_only_optimizer else (0, 0)
     for rank in (replace(first, place=place) for place in places):
-        yield rank.memory.peak(write_passes(rank, known)[0].ledger)
+        yield rank.memory.peak(write_passes(rank, known)[0].ledger, shares)
 
 
 def reserved_bytes(model: Model, plan: Plan, stack: Stack) -> int:

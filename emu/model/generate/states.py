@@ -56,6 +56,12 @@ def sharing_axis(plan: Plan, *, travels: bool) -> str:
     return ("dp" if plan.shard_ranks == plan.dp else SHARD) + ("_cp" if plan.copies > plan.dp else "")
 
 
+def share_places(plan: Plan, ranks: I64) -> tuple[I64, I64]:
+    """Return [R] the first and [R] the second place of each rank's `StateShare`; `ranks` are numbers in their stage."""
+    experts = plan.places(ranks)["edp"] if plan.exchanges and plan.shards_states else 0 * ranks
+    return plan.copy_numbers(ranks) % plan.holders, experts
+
+
 def ranks_by_share(plan: Plan, ranks: I64) -> list[tuple[StateShare, I64]]:
     """Return each share of the states with the ranks that hold this share.
 
@@ -63,9 +69,7 @@ def ranks_by_share(plan: Plan, ranks: I64) -> list[tuple[StateShare, I64]]:
         plan: The plan.
         ranks: The ranks, as numbers in their stage.
     """
-    at = plan.places(ranks)
-    dense = plan.copy_numbers(ranks) % plan.holders
-    experts = at["edp"] if plan.exchanges and plan.shards_states else 0 * ranks
+    dense, experts = share_places(plan, ranks)
     alike = Orbits.by_value(dense, experts)
     return [
         ((int(dense[first]), int(experts[first])), ranks[alike.number == i]) for i, first in enumerate(alike.first.tolist())

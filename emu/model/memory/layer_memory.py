@@ -14,6 +14,7 @@ from emu.dtypes import item_bytes
 from emu.model.layer_on_rank import LayerOnRank, padded_model
 from emu.model.model import HEAD
 from emu.model.operator import ATTENTION, BIAS, GATE, LOOKUP, LOSS, NORM, PRODUCT, SUM, ModelOperator, Tokens
+from emu.model.routed_rows import RoutedRows
 from emu.model.stack.software import FUSED, LAYERS
 from emu.model.stack.stack import passes_of, saved_amount
 
@@ -116,6 +117,14 @@ class LayerMemory(LayerOnRank):
         return self.item * self.tokens.n * vocabulary // (1 if self.stack.software.keeps_whole_logits else self.plan.tp)
 
     @property
+    def waiting(self) -> int:
+        """The bytes that a deferred gradient of the head's weight needs: the gradient of the logits, and what the head reads.
+
+        Source: Megatron-LM, megatron/core/tensor_parallel/layers.py, `grad_output_buffer` and `embedding_activation_buffer`.
+        """
+        return self.logits + self.between if self.defers else 0
+
+    @property
     def scored(self) -> int:
         """Bytes that the loss keeps of the logits, in float32 or wider.
 
@@ -133,10 +142,19 @@ class LayerMemory(LayerOnRank):
             saved_amount(operator, self.stack, self.plan, layer=self.is_layer).bytes(self.item) for operator in self.operators
         )
         anyway = {LOSS: self.scored, LOOKUP: 0}
-        found = [anyway.get(o.kind, size) for o, size in zip(self.operators, kept, strict=True)]
-        if self.routed is not None:  # in which order rows lie by expert, and by where they come from
-            found[next(i for i, o in enumerate(self.operators) if o.experts)] += 2 * _INDEX * self.routed.here
+        found = [anyway.get(o.kind, size) - self._gathered(o) for o, size in zip(self.operators, kept, strict=True)]
+        if self._ordered is not None:  # in which order rows lie by expert, and by where they come from
+            found[next(i for i, o in enumerate(self.operators) if o.experts)] += 2 * _INDEX * self._ordered.here
         return tuple(found)
+
+    def _gathered(self, operator: ModelOperator) -> int:
+        """Return the bytes of other ranks' keys and values that attention gathers once more in its backward.
+
+        They are 0 if context parallelism gathers none, and for eager attention, which keeps them from its forward.
+        """
+        if operator.kind != ATTENTION or not self.tokens.context or self.stack.software.is_eager:
+            return 0
+        return self.item * self.attended_elements(operator) * (self.plan.cp - 1) // self.plan.cp
 
     @property
     def again(self) -> int:
@@ -197,6 +215,11 @@ class LayerMemory(LayerOnRank):
             return operator.table_bytes
         return operator.table_bytes * self.plan.rank_seq * self.model.hidden // operator.parameters
 
+    @property
+    def _ordered(self) -> RoutedRows | None:
+        """The rows that travel, if operators of their own put them in the order of experts, as grouped kernels need them."""
+        return self.routed if self.stack.software.groups_experts else None
+
     @cached_property
     def travelling(self) -> int:
         """Bytes by which the peak during the exchange of token rows exceeds the bytes that the forward keeps.
@@ -204,10 +227,11 @@ class LayerMemory(LayerOnRank):
         During the exchange, the sent and the received rows live, and the rows that the experts have computed live in two
         orders. What the operators after the experts keep does not live yet.
         """
-        if self.routed is None:
+        routed = self._ordered
+        if routed is None:
             return 0
-        taken = self.routed.here if self.plan.ep * self.plan.expert_tp > 1 else 0
-        rows = sum(self.routed.given) + taken + 2 * self.routed.here
+        taken = routed.here if self.plan.ep * self.plan.expert_tp > 1 else 0
+        rows = sum(routed.given) + taken + 2 * routed.here
         last = max(i for i, o in enumerate(self.operators) if o.experts)
         return self.item * rows * self.model.hidden - sum(self.saved[last + 1 :])
 
@@ -285,8 +309,8 @@ class LayerMemory(LayerOnRank):
             return 0
         given = operator.outputs.whole + operator.outputs.cut
         grouped = operator.experts and self.stack.software.groups_experts
-        if self.routed is not None and operator.experts and operator.cut == "in":  # put in the order of experts again
-            return self.item * 3 * self.routed.here * self.model.hidden + self.between
+        if self._ordered is not None and operator.experts and operator.cut == "in":  # put in the order of experts again
+            return self.item * 3 * self._ordered.here * self.model.hidden + self.between
         if operator.kind == PRODUCT and operator.shape and not grouped:
             rows, columns, inner = operator.shape
             taken, given = rows * inner, rows * columns
@@ -294,4 +318,4 @@ class LayerMemory(LayerOnRank):
             taken = self._attended(operator, given)
         else:
             taken = _INPUT_GRADIENTS.get(operator.kind, 1) * given
-        return self.item * (given + taken) + (self.between if self.is_layer else 0)
+        return self.item * (given + taken) + self._gathered(operator) + (self.between if self.is_layer else 0)

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from heapq import heapreplace
 
+import numpy as np
+
+from emu.arrays import I64
 from emu.dtypes import item_bytes
 from emu.model.memory.layer_memory import LayerMemory, Ledger, LiveBytes, Pools
 from emu.model.memory.pass_memory import StageMemory
@@ -34,13 +37,13 @@ class RankMemory:
         pools = Pools(sum(always))
         return Ledger(always, always, pools, pools)
 
-    def peak(self, ledger: Ledger, places: tuple[int, int] = (0, 0)) -> PeakBytes:
+    def peak(self, ledger: Ledger, places: tuple[int | I64, int | I64] = (0, 0)) -> PeakBytes:
         """Return the bytes of the rank at its peak.
 
         Args:
             ledger: The ledger of the step, which began as `opened` returned it.
             places: The rank's positions among the ranks that divide the optimizer's states: for experts to which token rows are
-                sent (second), and for all other parameters (first).
+                sent (second), and for all other parameters (first). Of arrays, the rank counts that has most.
         """
         weights, gradients, activations = ledger.peak
         return weights, gradients, self._optimizer_state(places), activations
@@ -106,15 +109,21 @@ class RankMemory:
             found += sum(each.averaged for each in self._layers())
         return found
 
-    def _optimizer_state(self, places: tuple[int, int]) -> int:
-        """Return the bytes of the optimizer's state."""
-        found, by_tensor = 0, self.software.updates_tensors
+    def _optimizer_state(self, places: tuple[int | I64, int | I64]) -> int:
+        """Return the bytes of the optimizer's state, on the rank that has most at any of some pairs of places."""
+        return int(np.max(self._states[False][places[False]] + self._states[True][places[True]]))
+
+    @cached_property
+    def _states(self) -> dict[bool, I64]:
+        """The bytes of the optimizer's state at each place of the ranks that divide it, by kind of parameters as `_sizes`."""
+        found, by_tensor = {}, self.software.updates_tensors
+        whole = self.plan.shards_only_optimizer and by_tensor
         for travels, sizes in self._sizes.items():
             sharers = self.plan.sharers(travels=travels)
-            whole = self.plan.shards_only_optimizer and by_tensor
-            own = owned_by(sizes, sharers)[places[travels]] if whole else sizes
-            found += self.stack.precision.kept_bytes * -(-sum(own) // (1 if whole else sharers))
-            found += _COUNT * len(own) if by_tensor else 0
+            owned = owned_by(sizes, sharers) if whole else [sizes] * sharers
+            elements = np.array([-(-sum(own) // (1 if whole else sharers)) for own in owned], np.int64)
+            counts = np.array([len(own) * by_tensor for own in owned], np.int64)
+            found[travels] = self.stack.precision.kept_bytes * elements + _COUNT * counts
         return found
 
     def _layers(self) -> Iterable[LayerMemory]:

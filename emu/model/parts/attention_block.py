@@ -201,12 +201,12 @@ def latent_operators(c: LatentSizes, tokens: Tokens) -> tuple[ModelOperator, ...
     values = (_values("attention.values", n, c),) if c.value < c.head_dim else ()
     return (
         element_wise("attention.inputs", "sum of gradients", n * c.hidden),
-        product("attention.q_down", n, c.hidden, c.query_rank, reads_with="down"),
-        rms_norm("attention.q_norm", n, c.query_rank, sequence=False),
+        _latent(product("attention.q_down", n, c.hidden, c.query_rank, reads_with="down")),
+        _latent(rms_norm("attention.q_norm", n, c.query_rank, sequence=False)),
         product("attention.q_up", n, c.query_rank, heads * c.head_dim, "out"),
-        product("attention.kv_down", n, c.hidden, c.key_rank + c.turned, kept=True, reads_with="down"),
-        parted,
-        rms_norm("attention.kv_norm", n, c.key_rank, sequence=False),
+        _latent(product("attention.kv_down", n, c.hidden, c.key_rank + c.turned, kept=True, reads_with="down")),
+        _latent(parted),
+        _latent(rms_norm("attention.kv_norm", n, c.key_rank, sequence=False)),
         product("attention.kv_up", n, c.key_rank, heads * (c.plain + c.value), "out"),
         put,
         *rotation_operators("attention.k_turned", tokens, 1, c.turned, cut=False),
@@ -216,6 +216,11 @@ def latent_operators(c: LatentSizes, tokens: Tokens) -> tuple[ModelOperator, ...
         *values,
         product("attention.wo", n, heads * c.value, c.hidden, "in", kept=c.value == c.head_dim),
     )
+
+
+def _latent(operator: ModelOperator) -> ModelOperator:
+    """Return the operator, marked as one of those that make the latents of queries, keys and values."""
+    return replace(operator, latent=True)
 
 
 def _joined_heads(name: str, n: int, c: LatentSizes) -> ModelOperator:

@@ -7,7 +7,7 @@ from math import gcd
 from typing import Any
 
 from emu.errors import InputError, either, must_be
-from emu.model.model import Model
+from emu.model.model import EXPERT_COLUMNS, Model
 from emu.model.operator import OPS
 from emu.model.plan.plan import AXES, Plan, divisors, multiples, nearest
 from emu.model.plan.stage_layers import _even_layers_text, stage_layers
@@ -105,6 +105,10 @@ def _check_experts(plan: Plan, model: Model) -> None:
     if model.experts and model.experts % plan.ep:
         mend = f"take ep={nearest(plan.ep, divisors(model.experts))}"
         raise must_be("plan", "ep", f"a divisor of the {model.experts} experts of {model.name}", plan.ep, mend)
+    columns = model.tp_divides.get(EXPERT_COLUMNS, 0)
+    if plan.etp and columns % plan.etp:
+        mend = f"take etp={nearest(plan.etp, divisors(gcd(columns, plan.stage_ranks // plan.ep)))}"
+        raise must_be("plan", "etp", f"a divisor of the {columns} {EXPERT_COLUMNS} of {model.name}", plan.etp, mend)
     if plan.exchanges and plan.rank_seq % plan.tp:
         what = f"such that the {plan.rank_seq} tokens of a rank divide by tp={plan.tp}, as its block of experts requires"
         raise must_be(

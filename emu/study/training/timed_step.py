@@ -61,12 +61,12 @@ class GeneratedStep:
     @cached_property
     def trace(self) -> Trace:
         """The trace of all ranks of the step."""
-        return with_work(trace_of(self.roles, self.model, self.plan, self.stack), self.model, self.plan)
+        return with_work(trace_of(self.roles, self.model, self.plan, self.stack), self.model, self.plan, self.stack)
 
     @cached_property
     def requests(self) -> PlaceRequests:
         """The requests of one rank of each place; errors as in `requests_by_place`."""
-        meta = *meta_of(self.model, self.plan, self.stack), *work_of(self.model, self.plan)
+        meta = *meta_of(self.model, self.plan, self.stack), *work_of(self.model, self.plan, self.stack)
         return requests_by_place(representatives_of_plan(self.roles, self.plan, meta))
 
     def check_words(self, words: Sequence[str], npus: I64, topology: Topology) -> None:

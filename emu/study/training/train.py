@@ -108,7 +108,7 @@ def run_steps(
     learned = learn(replace(program, lost=tuple(lost)), choice, run_on)
     ran = replace(learned.trace, meta=((COMMAND, "train"), *learned.trace.meta))
     noted = with_words(with_choice(ran, choice), request.algorithms, topologies, request.dtype)
-    return replace(learned, trace=with_work(noted, find_model(request.model), request.plan))
+    return replace(learned, trace=with_work(noted, find_model(request.model), request.plan, Stack()))
 
 
 def program_of(request: TrainRequest, topologies: Sequence[Topology], device: Device) -> tuple[Program, Choice]:

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from emu.arrays import F64, I64, Bool
 from emu.registry import unknown
 from emu.trace.kernel_shape import ATTENTIONS, BACKWARD, Kernel
-from emu.trace.timed_dtype import FLOAT_BYTES, TF32, timed_as
+from emu.trace.timed_dtype import FLOAT_BYTES, TF32, timed_as, timed_bytes
 from emu.trace.trace import Events, Kind, typed_events
 
 _SAME = 1e-12  # limit of the square of the distance between equal places
@@ -142,11 +142,11 @@ def _dtypes(measured: Sequence[MeasuredKernel], kernel: Kernel) -> list[str]:
 class _Near:
     """Events of one kind and dtype with the measured kernels nearest to them in size; positions are logarithms of sizes."""
 
-    def __init__(self, which: I64, rows: I64, measured: Sequence[MeasuredKernel], events: Events) -> None:
+    def __init__(self, which: I64, rows: I64, measured: Sequence[MeasuredKernel], sizes: F64) -> None:
         self.which, self.rows = which, rows  # the events, and the numbers of the measured kernels
         of = [measured[row] for row in rows.tolist()]
         at = _logs([(row.batch, row.m, row.n, row.k, row.moved * (row.kernel == Kernel.OTHER)) for row in of])
-        places, back = np.unique(_sizes(events, which), axis=0, return_inverse=True)
+        places, back = np.unique(sizes[which], axis=0, return_inverse=True)
         self.back = back.reshape(-1)  # the number of the place of each event
         self.square = ((places[:, None, :] - at[None, :, :]) ** 2).sum(axis=2)  # [places, R] distances
         self.met = self.square < _SAME
@@ -155,7 +155,7 @@ class _Near:
 def _similar_events(measured: Sequence[MeasuredKernel], events: Events, dtype: str, whose: str) -> Iterator[_Near]:
     """Yield sets of similar events with the measured kernels that correct their times."""
     ran, names = (np.array(words, dtype=str) for words in ([timed_as(name, dtype) for name in events.dtype], events.name))
-    of_rows = np.array([row.name for row in measured])
+    of_rows, sizes = np.array([row.name for row in measured]), _sizes(events, dtype)
     for kernel in sorted({row.kernel for row in measured}):
         here = (events.kind == Kind.COMPUTE) & (events.kernel == kernel) & ((kernel == Kernel.OTHER) | (events.m > 0))
         for of_dtype in np.unique(ran[here]).tolist():
@@ -166,13 +166,13 @@ def _similar_events(measured: Sequence[MeasuredKernel], events: Events, dtype: s
             for name in np.unique(names[own]).tolist():
                 alike = rows[of_rows[rows] == name] if (of_rows[rows] == name).any() else rows[of_rows[rows] == ""]
                 if len(alike):
-                    yield _Near(np.flatnonzero(own & (names == name)), alike, measured, events)
+                    yield _Near(np.flatnonzero(own & (names == name)), alike, measured, sizes)
 
 
-def _sizes(events: Events, which: I64) -> F64:
-    """Return [E, D] the logarithms of the D sizes (such as m, n, k) of the events with the numbers `which`."""
-    moved = np.where(events.kernel == Kernel.OTHER, events.bytes, 0)
-    return _logs(np.stack([column[which] for column in (events.batch, events.m, events.n, events.k, moved)], axis=1))
+def _sizes(events: Events, dtype: str) -> F64:
+    """Return [E, D] the logarithms of the D sizes (such as m, n, k) of the events, as they are timed."""
+    moved = np.where(events.kernel == Kernel.OTHER, timed_bytes(events, dtype), 0)
+    return _logs(np.stack([events.batch, events.m, events.n, events.k, moved], axis=1))
 
 
 def _logs(sizes: ArrayLike) -> F64:

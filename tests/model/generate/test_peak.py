@@ -10,8 +10,10 @@ from math import ceil
 import pytest
 
 from emu.model.generate.generate import holds, memory_by_part, roles_by_place
+from emu.model.generate.megatron.megatron_step import peaks
 from emu.model.memory.layer_memory import LayerMemory
 from emu.model.model import HEAD, MODELS
+from emu.model.operator import ATTENTION
 from emu.model.plan.plan_text import parse_plan
 from emu.model.stack.stack import SOFTWARE, parse_stack
 from emu.trace.trace import PARTS
@@ -59,6 +61,17 @@ def test_with_dropout_a_layer_keeps_masks_and_dropped_scores_too(words, of_sbh):
 def test_the_head_keeps_what_it_reads_and_logits_of_four_bytes():
     """Korthikanti et al., section 4.3: 4 s b h (1 + v / h), each rank of tp a share."""
     assert piece("tp=8,sp", HEAD).kept == pytest.approx(4 * S * B * (H + V) / T, rel=2e-4)
+
+
+@pytest.mark.parametrize("recompute", ["none", "selective"])
+def test_keys_and_values_that_a_group_gathers_live_during_the_backward_of_their_layer_alone(recompute):
+    stack, words = parse_stack("software=megatron"), f"tp=2,cp=4,recompute={recompute}"
+    ring, gathers = (LayerMemory(LLAMA, plan_of(words + how, 1, S), stack, "dense") for how in ("", ",cp_comm=all_gather"))
+    assert gathers.kept == ring.kept
+    own = 2 * 2 * (S // 4) * (8 // 2) * 128  # bytes of the keys and the values of a rank: 8 heads of 128 over tp = 2
+    beside = zip(ring.operators, map(ring.beside, ring.operators), map(gathers.beside, gathers.operators), strict=True)
+    more = {operator.kind: after - before for operator, before, after in beside if after != before}
+    assert more == {ATTENTION: 2 * 3 * own}  # those of three other ranks, and the gradients of these
 
 
 @pytest.mark.parametrize("tp", [1, 4])
@@ -122,6 +135,33 @@ def test_a_rank_of_the_large_model_with_experts_holds_what_arithmetic_says():
     assert found["activations"] == pytest.approx(inputs + again + gradients + 2 * 8 * 16 * s, rel=1e-3)
 
 
+def test_the_rank_with_the_fullest_expert_keeps_the_rows_that_come_to_it():
+    words, rows = "ep=8,dp=8,sharding=zero1,microbatch=1", 2 * 4096  # a rank's tokens, each of which sees two experts
+    even, uneven, almost = (
+        memory_by_part(
+            MODELS.find("mixtral-8x7b"), plan_of(f"{words},imbalance={n}", 8, 4096), parse_stack("software=megatron")
+        )
+        for n in (0, 0.5, 0.0001)
+    )
+    assert almost == even
+    more = 8 * round(rows / (1 + 7 * 0.5)) - rows  # one expert gets 1, the seven others get half of that
+    of_row = 2 * (4096 + 3 * 14336)  # bytes: what comes in, gate, up, and what goes down
+    assert uneven == {**even, "activations": even["activations"] + 32 * more * of_row}
+
+
+@pytest.mark.parametrize("deferred", [1, 22, 100])
+def test_a_deferred_gradient_of_the_head_holds_the_gradient_of_the_logits_and_what_the_head_read(deferred):
+    plan = plan_of("tp=4,sp,pp=4,sharding=zero1,layers=10,10,10,2,recompute=full,microbatch=1", 32, 8192)
+    stack = parse_stack("software=megatron")
+    *now, last = peaks(LLAMA, plan, stack, range(4))
+    *later, last_later = peaks(LLAMA, plan, replace(stack, deferred=deferred), range(4))
+    each = 2 * 8192 * 128_256 // 4 + 2 * 8192 * 4096 // 4
+    assert later == now
+    assert last_later == (*last[:3], last[3] + min(deferred, 31) * each)  # the last of 32 is never deferred
+    roles = roles_by_place(LLAMA, plan, replace(stack, deferred=deferred))
+    assert [role.peak for place in roles for role in place] == [*later, last_later]  # and so where events are written
+
+
 def plan_of(words, global_batch, seq):
     return parse_plan(words, global_batch=global_batch, seq=seq)
 
@@ -134,6 +174,9 @@ WALKED = [
     ("deepseek-tiny", "pp=2,vp=2,dp=2,order=interleaved,sharding=fsdp", "pytorch"),
     ("gpt-moe-tiny", "tp=2,ep=2,dp=4,sharding=fsdp,recompute=full", "pytorch"),
     ("mixtral-tiny", "ep=2,dp=2,sharding=zero1", "pytorch"),
+    # The rank whose parameters of ZeRO-1 are most is not the first; nor in both kinds of parameters.
+    ("gpt-tiny", "pp=2,dp=4,sharding=zero1", "pytorch"),
+    ("deepseek-tiny", "pp=2,ep=2,dp=4,sharding=zero1", "pytorch"),
     ("llama-tiny", "tp=2,sp,pp=2,vp=2,dp=2,order=interleaved,sharding=zero1", "megatron"),
 ]
 
@@ -145,6 +188,13 @@ def test_a_step_holds_the_same_whether_or_not_its_events_are_written_down(name, 
     stack = parse_stack(f"software={software}")
     written = [role.peak for place in roles_by_place(model, plan, stack) for role in place]
     assert memory_by_part(model, plan, stack) == dict(zip(PARTS, max(written, key=sum), strict=True))
+
+
+def test_the_state_of_zero1_is_that_of_the_rank_to_which_most_elements_are_dealt():
+    # Three ranks share the states of a stage: 12 bytes an element (weights, two moments), and 4 for the count of a parameter.
+    model, stack = MODELS.find("megatron-gpt-145b"), parse_stack("software=pytorch")
+    found = memory_by_part(model, plan_of("tp=4,sp,dp=3,pp=80,sharding=zero1", 240, 2048), stack)
+    assert found["optimizer_state"] == 2_717_909_004  # the first rank has 2,341,564,464
 
 
 @pytest.mark.parametrize("software", [*SOFTWARE])

@@ -7,6 +7,7 @@ import pytest
 from emu.errors import InputError
 from emu.model.model import MODELS
 from emu.model.plan.plan import Plan
+from emu.model.plan.plan_checks import check_fits_model
 from emu.model.plan.stage_layers import even_layers, part_names, stage_layers
 
 TINY = MODELS.find("llama-tiny")
@@ -63,3 +64,10 @@ def test_each_stage_has_its_layers_and_the_ends_have_the_words(sizes):
     assert [name for part in parts for name in part] == ["embedding", *model.kinds, "head"]
     with pytest.raises(InputError, match=r"^plan: layers must be 6 in all, as llama-tiny has, got 5; take layers="):
         stage_layers(plan, of_layers(6))
+
+
+def test_the_ranks_that_share_an_expert_divide_its_columns():
+    mixtral, said = MODELS.find("mixtral-tiny"), "a divisor of the 24 groups of 4 columns of an expert of mixtral-tiny"
+    check_fits_model(Plan(dp=8, etp=8, global_batch=8), mixtral)  # of 96 columns
+    with pytest.raises(InputError, match=f"^plan: etp must be {said}, got 5; take etp=2$"):
+        check_fits_model(Plan(dp=10, etp=5, global_batch=10), mixtral)

@@ -171,9 +171,9 @@ class Chunk:
     @cached_property
     def deferred(self) -> int:
         """The number of first microbatches for which the gradient of the head's weight is computed after the pipeline."""
-        if not any(layer.defers for layer in self.layers):
+        if not any(layer.defers for layer in self.memory.layers):
             return 0
-        first = self.layers[0]
+        first = self.memory.layers[0]
         return min(first.stack.deferred, first.plan.passes - 1)  # the last one's gradients are reduced as they come
 
     def begin(self) -> None:
@@ -200,9 +200,11 @@ class Chunk:
 
     def drain(self) -> None:
         """Write the gradients of the head's weight that were deferred."""
-        for layer in self.layers if self.deferred else ():
-            for _ in range(self.deferred if layer.defers else 0):
-                layer.deferred(self.tape)
+        for _ in range(self.deferred):
+            for layer in self.layers:
+                if layer.defers:
+                    layer.deferred(self.tape)
+            self.tape.ledger.change(activations=-sum(layer.waiting for layer in self.memory.layers))
 
     @property
     def _key(self) -> Hashable:
@@ -230,8 +232,9 @@ class Chunk:
             layer.backward(self.tape, arrived, later=later and layer.defers)
         # Gradients are added to a buffer that lives always, so that every pass holds as much as the first.
         memory = BackwardMemory(self.memory, self.tape.ledger, first=True, last=False)
-        for place in reversed(range(len(self.memory.layers))):
+        for place, of_layer in reversed(list(enumerate(self.memory.layers))):
             deque(memory.layer(place), maxlen=0)
+            self.tape.ledger.change(activations=of_layer.waiting if later else 0)
         memory.end()
 
     def _arrived(self, layer: MegatronLayer, kernel: RankKernel) -> None:

@@ -80,14 +80,6 @@ class MegatronLayer(Share):
         for kernel in self.kernels:
             self._forward(tape, kernel)
 
-    @property
-    def defers(self) -> bool:
-        """True if the gradient of a weight can wait for the end of the pipeline.
-
-        Only that of the head can, as nothing comes after it.
-        """
-        return self.name == HEAD and self.plan.pp > 1
-
     def deferred(self, tape: Tape) -> None:
         """Write the gradient of the head's weight for one microbatch.
 
@@ -126,7 +118,7 @@ class MegatronLayer(Share):
             ContextKernels(self, kernel).forward(tape)
             return
         works = cast_first(tape, works)
-        before = [self._read(kernel)] if kernel.enters and self.plan.sp else []
+        before = [self._read(kernel, kernel.read)] if kernel.enters and self.plan.sp else []
         after = [self._summed(kernel)] if kernel.leaves and self.plan.tp > 1 else []
         if self.stack.tp == OVERLAPPED:
             run_beside(tape, [*before, *after], works)
@@ -149,8 +141,9 @@ class MegatronLayer(Share):
             return
         works = cast_first(tape, self._work_of(kernel, INPUT)) if not kernel.operator.experts else self._work_of(kernel, INPUT)
         arrived = [self._read(kernel)] if kernel.leaves and plan.sp else []
-        again = [self._read(kernel)] if kernel.enters and plan.sp and not later else []
-        given = [self._summed(kernel)] if kernel.enters and plan.tp > 1 else []
+        multiplies = kernel.enters and kernel.operator.kind == PRODUCT
+        again = [self._read(kernel, kernel.read)] if multiplies and plan.sp and not later else []
+        given = [self._summed(kernel, kernel.read)] if kernel.enters and plan.tp > 1 else []
         ahead = overlap in (OVERLAPPED, CHUNKED)
         run(tape, [*(arrived if not ahead else []), *(again if overlap == EXPOSED else [])])
         hidden = [*(arrived if ahead else []), *(again if overlap != EXPOSED else [])]
@@ -200,23 +193,26 @@ class MegatronLayer(Share):
         Rows that are gathered are cast before; those of experts are cast as they arrive.
         """
         over = self.plan.tp if self.plan.sp else 0
-        normed = kernel.enters and not kernel.operator.experts
-        apart = bool(over and not kernel.operator.experts)
+        normed = (kernel.enters or kernel.operator.sequence) and not kernel.operator.experts
+        apart = bool(over and not kernel.operator.experts and not kernel.operator.sequence)
         return ProductPlace(normed, apart, False, over * kernel.enters, over * kernel.leaves)
 
-    def _read(self, kernel: RankKernel) -> Ask:
-        """Return the gather of a kernel's input, or of the gradient of its output, in FP8 if the kernel multiplies in FP8."""
-        ask = self.collective("all_gather", self.elements)
+    def _read(self, kernel: RankKernel, elements: int = 0) -> Ask:
+        """Return the gather of a kernel's input, or of the gradient of its output, in FP8 if the kernel multiplies in FP8.
+
+        If no number of elements is given, they are those between two blocks.
+        """
+        ask = self.collective("all_gather", elements or self.elements)
         return ask._replace(dtype=FP8) if self._is_narrow(kernel) else ask
 
-    def _summed(self, kernel: RankKernel) -> Ask:
-        """Return the request that sums a kernel's outputs over tp.
+    def _summed(self, kernel: RankKernel, elements: int = 0) -> Ask:
+        """Return the request that sums a kernel's outputs, or the gradients of its input, over tp; elements as in `_read`.
 
         If ranks have their own tokens (routed rows), it gathers instead.
         """
         if kernel.operator.routed and self.plan.exchanges:
             return self.collective("all_gather", self.elements)
-        return self.collective("reduce_scatter" if self.plan.sp else "all_reduce", self.elements)
+        return self.collective("reduce_scatter" if self.plan.sp else "all_reduce", elements or self.elements)
 
 
 def cast_first(tape: Tape, works: Sequence[Computation]) -> list[Computation]:

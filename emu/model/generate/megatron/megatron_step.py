@@ -5,8 +5,8 @@ counts of zeros), checks for NaN, and requests at the beginning of a run.
 
 At the end of a step gradients are reduced, those of copies made equal, the norm is found, and AdamW runs:
 
-- Parameters that sequence parallelism leaves whole (norms, biases after a sum, the router) and norms of heads have their
-  gradients added up over tp, in one all_reduce.
+- Parameters that sequence parallelism leaves whole (norms, biases after a sum, the router, the narrow products of latent
+  attention) and norms of heads have their gradients added up over tp, in one all_reduce.
 - A tied embedding is added up over both ends of the pipeline.
 - The squares of gradients are added up: with the distributed optimizer over all ranks; without it over tp and pp, and apart
   from them those of experts over etp, ep and pp. Megatron-LM makes one all_reduce of these ranks; here it goes axis by axis, as
@@ -43,7 +43,7 @@ def roles(model: Model, plan: Plan, stack: Stack, place: int, routing: Splits | 
     There is one role for each position in a group of context parallelism, because ranks at one position do the same. Every rank
     waits for the expert with the most token rows, so that the routing makes no more roles.
     """
-    memory, ranks = _evenly_routed(model, plan, stack, place).memory, np.arange(plan.stage_ranks)
+    memory, ranks = parts_of(model, plan, stack, place).memory, np.arange(plan.stage_ranks)
     for at in range(plan.ring):
         rank, tape = parts_of(model, plan, stack, place, at), Tape(stack.precision.activation, ledger=memory.opened())
         layers = {number: layers_of(rank, number) for number in memory.stages}
@@ -54,21 +54,13 @@ def roles(model: Model, plan: Plan, stack: Stack, place: int, routing: Splits | 
 
 
 def peaks(model: Model, plan: Plan, stack: Stack, places: Iterable[int]) -> Iterator[PeakBytes]:
-    """Yield, for each of some places of a pipeline, the peak of the bytes of a rank during its step."""
+    """Yield, for each of some places of a pipeline, the peak of the bytes of the rank with the fullest expert."""
     known: KnownSegments = {}
-    first = _evenly_routed(model, plan, stack)
+    first = parts_of(model, plan, stack)
     for rank in (replace(first, place=place) for place in places):
         tape = Tape(stack.precision.activation, ledger=rank.memory.opened(), known=known, silent=True)
         _take_passes(tape, rank, {n: Chunk(tape, n, rank.memory.of_pass(n)) for n in rank.memory.stages})
         yield rank.memory.peak(tape.ledger)
-
-
-def _evenly_routed(model: Model, plan: Plan, stack: Stack, place: int = 0) -> RankParts:
-    """Return the parts of the model on a rank at a place of its pipeline, for the bytes of its memory.
-
-    No routing is given, so that every expert gets the same number of token rows.
-    """
-    return RankParts(model, plan, stack, lambda *_: None, place)
 
 
 def _take_passes(tape: Tape, rank: RankParts, chunks: Mapping[int, Chunk]) -> None:

@@ -3,6 +3,10 @@
 Each kernel knows whether the region that tensor parallelism cuts begins or ends with it. Source: Megatron-LM,
 megatron/core/tensor_parallel/layers.py; Narayanan et al. (SC21), section 2.3; Korthikanti et al. (2022), section 4.2.
 
+Of latent attention the narrow products and norms run on the tokens that sequence parallelism leaves a rank; the two latents and
+the part of a key that all heads share are gathered, each by itself. Without it every rank runs them on all tokens, and the
+gradients of the latents are summed. Source: Megatron-LM, core_v0.15.3, megatron/core/transformer/multi_latent_attention.py.
+
 Over sequences of which each rank of cp has a part, keys and values of attention go round a ring, or are gathered:
 
 - `p2p`: CP blocks one after another, each beside the messages that bring the keys and values of the next: CP - 1 exchanges
@@ -30,7 +34,7 @@ from typing import NamedTuple
 from emu.model.generate.gradients import run
 from emu.model.generate.item import Ask, Computation, Share
 from emu.model.generate.tape import Tape
-from emu.model.operator import FORWARD, INPUT, PERMUTATION, PRODUCT, Amount, ModelOperator, Passes
+from emu.model.operator import FORWARD, INPUT, PERMUTATION, PRODUCT, ROTATION, Amount, ModelOperator, Passes
 from emu.model.stack.software import OVERLAPPED, UNFUSED
 from emu.model.stack.stack import Stack, passes_of
 from emu.trace.kernel_shape import MOVES, Shape
@@ -126,6 +130,7 @@ class RankKernel(NamedTuple):
     leaves: bool = False  # gives a share of what its ranks add up
     receives: bool = False  # reads the rows that came to a rank's experts
     returns: bool = False  # gives what goes back from them
+    read: int = 0  # elements that it reads where it enters, if they are not those between two blocks
 
 
 def kernels(operators: Sequence[ModelOperator], stack: Stack, *, alike: bool = False) -> tuple[RankKernel, ...]:
@@ -143,12 +148,20 @@ def kernels(operators: Sequence[ModelOperator], stack: Stack, *, alike: bool = F
     combined = [operator for operator in routed if operator.kind == PERMUTATION][-1:]
     for operator in fused:
         product = operator.kind == PRODUCT and not operator.sequence and not operator.experts
+        shared = operator.kind == ROTATION and not operator.cut and not alike  # a part of keys, gathered for the heads
+        inside = inside and not operator.sequence  # each latent is gathered by itself
         enters, leaves = product and not inside, operator.cut == "in" and not operator.experts
-        inside = (inside or enters) and not leaves
-        enters, leaves = enters or operator in routed[:1], leaves or operator in combined
-        ends = (operator is experts[0], operator is experts[-1]) if operator.experts else ()
-        found.append(RankKernel(operator, passes_of(operator, stack), enters, leaves, *ends))
+        inside, read = (inside or enters) and not leaves, _read_elements(operator) if enters or shared else 0
+        enters, leaves = enters or shared or operator in routed[:1], leaves or operator in combined
+        ends = (operator is experts[0], operator is experts[-1]) if operator.experts else (False, False)
+        found.append(RankKernel(operator, passes_of(operator, stack), enters, leaves, *ends, read))
     return tuple(found)
+
+
+def _read_elements(operator: ModelOperator) -> int:
+    """Return the elements that an operator of activations reads; 0 for one whose tokens are routed."""
+    m, _, k = operator.shape or (operator.outputs.whole, 0, 1)
+    return 0 if operator.routed else m * k
 
 
 def _fused(operators: Iterable[ModelOperator]) -> Iterator[ModelOperator]:
@@ -240,9 +253,7 @@ class ContextKernels:
     @property
     def elements(self) -> int:
         """The number of elements of the keys and values of a rank."""
-        queries = self.share.tokens.n * self.share.model.heads * self.share.model.head_dim // self.share.plan.tp
-        operator = self.kernel.operator
-        return operator.fused.forward.cut - operator.outputs.cut - queries
+        return self.share.attended_elements(self.kernel.operator)
 
     def _over_all_keys(self, what: str) -> Computation:
         """Return the attention between the rank's queries and the keys of all ranks."""

@@ -13,6 +13,8 @@ import numpy as np
 from emu.arrays import I64, Bool
 from emu.model.model import Model
 from emu.model.plan.plan import Plan
+from emu.model.recomputed_flops import recomputed_flops_per_token
+from emu.model.stack.stack import Stack
 from emu.trace.device.device import Device
 from emu.trace.device.step_error import RunKind
 from emu.trace.steps import computes, is_whole_script
@@ -108,18 +110,18 @@ def _rows_of(events: Events, rows: Bool) -> list[tuple[str, I64]]:
     return [(name, at[ran == name]) for name in np.unique(ran).tolist()]
 
 
-def work_of(model: Model, plan: Plan) -> tuple[tuple[str, str], ...]:
+def work_of(model: Model, plan: Plan, stack: Stack) -> tuple[tuple[str, str], ...]:
     """Return the work of a step, as entries for the meta of its trace."""
-    again = model.recomputed_flops_per_token(plan.seq, plan.recompute) * plan.tokens
+    again = recomputed_flops_per_token(model, plan, stack) * plan.tokens
     work = {_TOKENS: plan.tokens, _FLOPS: model.flops_per_token(plan.seq) * plan.tokens, _AGAIN: again}
     if model.experts:
         work[_EXPERTS] = model.experts
     return tuple((name, str(amount)) for name, amount in work.items())
 
 
-def with_work(trace: Trace, model: Model, plan: Plan) -> Trace:
+def with_work(trace: Trace, model: Model, plan: Plan, stack: Stack) -> Trace:
     """Return the trace with a note of the tokens and FLOPs of a step, from which its rate is computed."""
-    return replace(trace, meta=(*trace.meta, *work_of(model, plan)))
+    return replace(trace, meta=(*trace.meta, *work_of(model, plan, stack)))
 
 
 def with_more_work(trace: Trace, factor: int) -> Trace:

@@ -30,6 +30,7 @@ from emu.trace.trace import Group
 from tests.trace.laid import Words, trace_of
 
 NPU = Device("npu", {"float32": 1e12, "bfloat16": 4e12}, hbm_Bps=1e12)
+MEGATRON = parse_stack("software=megatron")
 B, L, S, H, V = 64, 96, 2048, 12288, 50_257  # of GPT-3: sequences, layers, tokens, hidden, words
 MODEL_FLOPS = 72 * B * L * S * H**2 * (1 + S / (6 * H) + V / (12 * H * L))
 ATTENTION_FORWARD = 4 * B * L * S**2 * H
@@ -37,7 +38,7 @@ LAYERS_FORWARD = 24 * B * L * S * H**2 + ATTENTION_FORWARD
 
 
 def noted(recompute):
-    return dict(work_of(MODELS.find("gpt3-175b"), Plan(recompute=recompute, global_batch=B, seq=S)))
+    return dict(work_of(MODELS.find("gpt3-175b"), Plan(recompute=recompute, global_batch=B, seq=S), MEGATRON))
 
 
 @pytest.mark.parametrize(("recompute", "again"), [("none", 0), ("selective", ATTENTION_FORWARD), ("full", LAYERS_FORWARD)])
@@ -53,7 +54,7 @@ def test_rates_are_of_the_peak_in_which_most_is_computed_and_of_all_ranks():
     words = Words()
     rows = [words.compute(1, dtype="float32"), words.compute(2, dtype="bfloat16"), words.mark()]
     bare = trace_of(words.events(*rows))
-    meta = tuple(work_of(MODELS.find("gpt3-175b"), Plan(recompute="full", global_batch=B, seq=S)))
+    meta = tuple(work_of(MODELS.find("gpt3-175b"), Plan(recompute="full", global_batch=B, seq=S), MEGATRON))
     trace = trace_of(words.events(*rows), meta=meta)
     products = products_of(trace, NPU, "float32")
     assert rate(bare, 8, 1.0, products) == {}
