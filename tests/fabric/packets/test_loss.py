@@ -138,7 +138,7 @@ def test_a_packet_that_is_lost_twice_is_sent_a_third_time_after_a_timeout_alone(
 def test_a_window_begins_again_with_one_packet_after_a_timeout_and_doubles_to_its_threshold() -> None:
     flows, control = np.zeros(1, FLOW), control_of(messages(STAR, INCAST), STAR, replace(LOSSY, congestion="cubic"))
     flows["window"], flows["largest"], flows["in_flight"] = 100 * 4096, 200 * 4096, 4096
-    senders = Senders(flows, control, Pacing(np.zeros(1, PACE), 1.0, 1))
+    senders = Senders(flows, control, Pacing(np.zeros(1, PACE), 1))
     restart_window(senders, 0)
     lost_bytes(senders, 0, 4096, 0, 0)
     assert flows["window"][0] == 4096

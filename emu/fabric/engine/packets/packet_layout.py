@@ -92,6 +92,9 @@ QUEUE = np.dtype(
         ("is_paused", "i4"),
         ("pauses", "i4"),  # whether the node behind the link has asked for a pause
         ("bytes", "i8"),  # in the queue
+        ("room", "i8"),  # bytes
+        ("mark_from", "i8"),  # bytes in the queue from which packets may be marked
+        ("mark_to", "i8"),  # and from which all are
         ("held", "i8"),  # bytes in the node behind the link that came over it
         ("credit", "i8"),  # bytes that may be sent
         ("most", "i8"),  # bytes that were in the queue at any time since the last sample
@@ -185,7 +188,6 @@ class Rules(NamedTuple):
     acks_in_order: int  # whether a packet that comes before its turn has no acknowledgement
     ack: int  # bytes
     lossless: int  # LOSSY, PAUSES or CREDITS
-    queue: int  # bytes
     pause_above: int
     resume_below: int
     choice: int  # HASH, IN_TURN, RANDOM, ADAPTIVE, LEAST or ENTROPY

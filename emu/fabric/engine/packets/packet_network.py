@@ -52,7 +52,7 @@ class PacketNetwork:
     congestion: Congestion = "none"
     round_trip_fs: int = 0  # the longest without load, that hosts and switches know; 0: that of a run's messages
     window_round_trips: float = 1.5  # of its link: the first and the largest window of a sender with congestion control
-    queue_round_trips: float = 0.0  # room of a queue in round trips of its sender's link; 0: queue_bytes
+    queue_round_trips: float = 0.0  # room of a queue in round trips of its link; 0: queue_bytes
     mark_from_round_trips: float = 0.0  # of a queue: packets may be marked above it
     mark_to_round_trips: float = 0.0  # and all are marked above it
     mark_from_bytes: int = 0  # the same two in bytes, if mark_to_bytes is above 0

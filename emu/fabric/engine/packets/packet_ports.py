@@ -134,9 +134,9 @@ def mark(e: PacketEngine, q: int, own_bytes: int, p: int) -> None:
         own_bytes: The bytes of the packet that the length of the queue still has.
         p: The packet.
     """
-    c = e.senders.control
-    over = e.queues[q].bytes - own_bytes - c.mark_from
-    if over > 0 and (over >= c.mark_to - c.mark_from or draw_number(e, c.mark_to - c.mark_from) < over):
+    k = e.queues[q]
+    over, between = k.bytes - own_bytes - k.mark_from, k.mark_to - k.mark_from
+    if over > 0 and (over >= between or draw_number(e, between) < over):
         e.packets[p].flags |= MARKED
 
 
@@ -268,7 +268,7 @@ def trim(e: PacketEngine, q: int, p: int) -> None:
 def enqueue(e: PacketEngine, q: int, p: int) -> None:
     """Append a packet from another node to queue `q`; if it does not fit, trim or drop it where the network does."""
     k, packet = e.queues[q], e.packets[p]
-    if packet.kind == DATA and k.bytes + packet.bytes > e.rules.queue:
+    if packet.kind == DATA and k.bytes + packet.bytes > k.room:
         if e.rules.drops:
             drop(e, q, p)
             return
@@ -285,7 +285,7 @@ def enqueue(e: PacketEngine, q: int, p: int) -> None:
     k.last = p
     k.bytes += packet.bytes
     k.most = max(k.most, k.bytes)
-    e.scalars[N_OVER] += k.bytes > e.rules.queue
+    e.scalars[N_OVER] += k.bytes > k.room
 
 
 @compiled
