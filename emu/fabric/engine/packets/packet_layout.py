@@ -107,7 +107,7 @@ QUEUE = np.dtype(
 SENT_TASK = np.dtype(  # of two cache lines the first is what each packet reads and writes
     [
         ("to_send", "i8"),  # bytes of payload that have not been given to a port
-        ("to_leave", "i8"),
+        ("to_leave", "i8"),  # bytes that have not left, or that must leave again; not counted once it has left
         ("to_come", "i8"),
         ("unanswered", "i8"),  # bytes that came since the last acknowledgement
         ("n_unanswered", "i4"),  # their packets
@@ -126,6 +126,7 @@ SENT_TASK = np.dtype(  # of two cache lines the first is what each packet reads 
         ("next", "i4"),  # with the same start, or in the queue of releases
         ("lost_at", "i4"),  # the queue that lost its last lost packet
         ("lost", "i8"),  # bytes that were dropped and that the sender does not know of
+        ("kept", "i8"),  # bytes that its host's own queue lost or trimmed, and that the sender does not know of
         ("lost_number", "i4"),  # the number of the last packet of these
         ("again_until", "i4"),  # the number of the first packet that is not sent again
         ("heard", "i8"),  # when it last sent a packet, or one came in order

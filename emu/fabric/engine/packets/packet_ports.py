@@ -228,6 +228,8 @@ def drop(e: PacketEngine, q: int, p: int) -> None:
         t.is_stuck = 1
     if k.ingress >= 0:
         e.queues[k.ingress].held -= k.bytes
+    else:
+        t.kept += k.payload
     e.scalars[N_TRIMMED] += 1
     free_packet(e, p)
 
@@ -261,6 +263,8 @@ def trim(e: PacketEngine, q: int, p: int) -> None:
         exchange(e, p, k.last)
     packet.kind, packet.bytes = TRIMMED, e.rules.ack
     packet.flags |= AT_END if packet.state < 0 else 0
+    if packet.ingress < 0:
+        e.tasks[packet.task].kept += packet.payload
     e.scalars[N_TRIMMED] += 1
 
 
