@@ -6,8 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from emu.fabric.engine.packets.packet_arrays import lay_out
+from emu.fabric.engine.packets.packet_layout import READY
 from emu.fabric.engine.packets.packet_network import PacketNetwork, network_of
-from emu.fabric.engine.packets.packet_run import run_packets
+from emu.fabric.engine.packets.packet_run import run_packets, ways_of
+from emu.fabric.engine.packets.packet_tasks import arrive
 from tests.fabric.packets.packet_cases import chain, messages
 
 MIB, US = 2**20, 10**9
@@ -38,3 +41,13 @@ def test_a_message_whose_losses_are_found_after_it_left_has_left(tmp_path: Path)
     run = run_packets(messages(topology, [(0, 2, 4 * MIB)]), topology, DROPS)
     assert run.n_trimmed > 0
     assert run.timeline.left_fs[0] == 1024 * 4160 * 10**15 // (100 * 10**9)
+
+
+def test_a_message_has_left_when_all_of_it_is_there_though_its_sender_was_to_send_some_again(tmp_path: Path) -> None:
+    topology, network = chain(tmp_path, "100GB/s", "50GB/s"), NETWORKS["goes back"]
+    graph = messages(topology, [(0, 2, 8192), (0, 1, 4096)], [[], [0]])
+    graph = replace(graph, pred_left=np.ones(1, np.bool_))
+    engine = lay_out(graph, topology, network, 0, ways_of(graph, topology, network))
+    arrive(engine, 0, 8192, 5 * US)
+    assert (engine.tasks["left"][0], engine.tasks["to_send"][0]) == (5 * US, 0)
+    assert (engine.tasks["start"][1], engine.tasks["how_far"][1]) == (5 * US, READY)
