@@ -47,6 +47,7 @@ from emu.fabric.engine.packets.sender_arrays import (
     first_links,
     largest_windows,
     latencies,
+    longest_round_trip,
     marks_of,
     rooms_of,
     senders_of,
@@ -130,7 +131,8 @@ def lay_out(graph: Graph, topology: Topology, network: PacketNetwork, seed: int,
     control = control_of(graph, topology, network)
     rules = _rules(graph, network, ways.n_lanes, control.period)
     queues = _queues(graph, ways.n_lanes, network, control.period)
-    _check_losses(rules, queues[_queues_on_ways(ways)], control.period)
+    longest = max(network.round_trip_fs, int(longest_round_trip(graph, topology, network, network.unit_bytes)))
+    _check_losses(rules, queues[_queues_on_ways(ways)], longest)
     return PacketEngine(
         packets=_packets(_ROOM, 0, NONE),
         ports=_ports(graph, topology),

@@ -27,7 +27,7 @@ def control_of(graph: Graph, topology: Topology, network: PacketNetwork) -> Cont
 
     Source: `initNsccParams` of htsim's uec.cpp (ultraethernet/uet-htsim, commit 40ccb05).
     """
-    trip = float(network.round_trip_fs or longest_round_trip(graph, topology, network))
+    trip = float(network.round_trip_fs or longest_round_trip(graph, topology, network, network.payload_bytes))
     target, share = _TARGET * trip, network.unit_bytes / network.wire_bytes(network.unit_bytes)
     return Control(
         kind=_CONGESTION[network.congestion],
@@ -43,13 +43,14 @@ def control_of(graph: Graph, topology: Topology, network: PacketNetwork) -> Cont
     )
 
 
-def longest_round_trip(graph: Graph, topology: Topology, network: PacketNetwork) -> float:
-    """Return the most ticks that a packet and its acknowledgement take over the links of a message without load."""
+def longest_round_trip(graph: Graph, topology: Topology, network: PacketNetwork, payload_bytes: int) -> float:
+    """Return the most ticks that so much payload and its acknowledgement take over the links of a message without load."""
     hops = np.diff(graph.hop_start)
-    both_ways = network.wire_bytes(network.payload_bytes) + network.ack_bytes
+    both_ways = network.wire_bytes(payload_bytes) + network.ack_bytes
     sender = np.repeat(np.arange(graph.n_tasks), hops)
     sending = np.bincount(sender, both_ways * TICKS_PER_S / graph.capacity_Bps[graph.hop_link], graph.n_tasks)
-    return float((2 * latencies(graph, topology) + sending).max(initial=1.0))
+    passing = network.switch_fs * np.maximum(hops - 1, 0)
+    return float((2 * (latencies(graph, topology) + passing) + sending).max(initial=1.0))
 
 
 def senders_of(graph: Graph, control: Control, network: PacketNetwork) -> Senders:
