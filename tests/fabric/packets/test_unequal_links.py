@@ -18,6 +18,7 @@ GO_BACK = network_of("roce", lossless="drop", recovery="go-back-n", queue_bytes=
 SERVERS = build_topology("servers:nodes=4,gpus=2,nvlink=450GB/s,nic=50GB/s,network=switch")
 INCAST = [(2, 0, MIB), (4, 0, MIB), (6, 0, MIB)]  # over NICs
 BESIDE = (2, 3, 4096)  # over NVLink
+WAYS = [(0, 2, 4096), (2, 0, 4096)]  # over a chain, and back
 
 
 @pytest.mark.parametrize(
@@ -71,3 +72,13 @@ def test_a_timeout_is_no_shorter_than_what_switches_take_both_ways() -> None:
     graph = messages(STAR, [(0, 1, 4096)])
     with pytest.raises(InputError, match="timeout must be at least the longest round trip without load"):
         run_packets(graph, STAR, replace(GO_BACK, switch_fs=10 * US, timeout_fs=20 * US))
+
+
+def test_cut_through_takes_as_long_from_a_slow_link_to_a_fast_one_as_back(tmp_path: Path) -> None:
+    topology, network = chain(tmp_path, "100GB/s", "1GB/s"), network_of("infiniband", switch_fs=10 * US)
+    there, back = (int(run_packets(messages(topology, [way]), topology, network).timeline.end_fs[0]) for way in WAYS)
+    assert there == back
+    assert there == 2 * 500 * 10**6 + 10 * US + 4122 * 10**6  # the latencies, the switch, and the bytes on the slow link
+    store = replace(network, forwarding="store")
+    stored = [int(run_packets(messages(topology, [way]), topology, store).timeline.end_fs[0]) for way in WAYS]
+    assert stored == [there + 4122 * 10**4] * 2

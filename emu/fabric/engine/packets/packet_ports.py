@@ -171,7 +171,7 @@ def transmit(e: PacketEngine, q: int, p: int, now: int) -> None:
         return
     finish = now + int(np.rint(k.bytes * port.fs_per_byte))
     if e.rules.cuts_through:
-        finish = max(finish, k.tail)
+        finish = max(finish, k.tail + (e.rules.switch if k.ingress >= 0 else 0))  # its last byte crosses the node, too
     due = now + port.latency if e.rules.cuts_through and k.state >= 0 else finish + port.latency
     port.is_busy, port.ingress, port.bytes, port.queue = 1, k.ingress, k.bytes, q
     port.task, port.payload = k.task if k.ingress < 0 and k.kind == DATA else NONE, k.payload
