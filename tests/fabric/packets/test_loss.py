@@ -16,6 +16,7 @@ from emu.fabric.engine.packets.rate_control import PACE, Pacing
 from emu.fabric.engine.packets.sender_arrays import control_of
 from emu.fabric.engine.packets.ways import path_ways
 from emu.fabric.packet_fabric import PacketFabric, packet_fabric
+from emu.topology.catalogue import build_topology
 from tests.fabric.packets.packet_cases import PACKET_FS, RING, STAR, TREE, Sent, messages, rounds_of_ring
 
 MIB = 2**20
@@ -107,6 +108,28 @@ def test_who_goes_back_sends_more_again_than_what_was_lost() -> None:
     again = run.n_packet_hops / (2 * 7 * 256)
     assert again > 1
     assert run.timeline.end_fs.max() > run_packets(messages(STAR, INCAST), STAR, NETWORKS["roce"]).timeline.end_fs.max()
+
+
+def test_what_is_there_already_is_acknowledged_to_a_sender_that_went_back() -> None:
+    """Where packets have several paths, most of what is sent again is there, and would be in flight forever."""
+    network = replace(LOSSY, recovery="go-back-n", route="in-turn", reorder_packets=8, congestion="window", window_bytes=2**15)
+    fabric = build_topology("fat-tree:radix=4")
+    graph = messages(fabric, [(r, (r + (4 if r % 2 else 5)) % 8, MIB) for r in range(8)])
+    ends = []
+    for room in (25_000, 2**25):
+        run = run_packets(graph, fabric, replace(network, queue_bytes=room, timeout_fs=10_000 * US), 1)
+        ends.append(run.timeline.end_fs.max())
+        assert (run.n_resent > 0) == (room == 25_000)
+    assert ends[0] < 1.2 * ends[1]
+
+
+def test_an_acknowledgement_of_what_a_sender_has_forgotten_makes_its_window_no_larger() -> None:
+    flows, control = np.zeros(1, FLOW), control_of(messages(STAR, INCAST), STAR, replace(LOSSY, congestion="window"))
+    flows["window"], flows["in_flight"] = 8 * 4096, 4096
+    senders = Senders(flows, control, Pacing(np.zeros(1, PACE), 1))
+    for _ in range(2):
+        acked_bytes(senders, 0, 4096, 0, False, 0)
+    assert flows["in_flight"][0] == 0
 
 
 def test_a_message_that_sends_the_same_packets_again_and_again_is_named_with_the_port_that_loses_them() -> None:

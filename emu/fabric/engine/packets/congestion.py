@@ -183,7 +183,7 @@ def nscc_acked(s: Senders, v: int, acked: int, trip: int, is_marked: bool, now: 
 def acked_bytes(s: Senders, v: int, acked: int, trip: int, is_marked: bool, now: int) -> None:
     """Process an acknowledgement of `acked` bytes; `trip` is the round-trip time of its last packet, in ticks."""
     w, c = s.flows[v], s.control
-    w.in_flight -= acked
+    w.in_flight = max(0, w.in_flight - acked)  # a sender that went back has forgotten what was in flight
     if c.kind == NSCC:
         w.arrived += acked
         w.since_change += acked

@@ -184,6 +184,8 @@ def take_in_order(e: PacketEngine, v: int, payload: int, number: int, flags: int
         t.is_nacked = 0
     if place in (NEXT, EARLY):
         receive(e, v, payload, place == NEXT, flags, sent)
+    elif place == OLD and has_windows(e.senders):  # it is in flight for its sender, which went back
+        answer(e, v, ACK, payload, 0, sent)
     elif place == BEYOND and t.is_nacked == 0:
         t.is_nacked, t.n_unanswered, t.unanswered = 1, 0, 0
         answer(e, v, NACK, 0, 0, sent)
