@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from emu.errors import InputError, RunError
 from emu.fabric.engine.packets.congestion import FLOW, Senders, acked_bytes, lost_bytes, restart_window
+from emu.fabric.engine.packets.packet_arrays import lay_out
 from emu.fabric.engine.packets.packet_network import NETWORKS, network_of
-from emu.fabric.engine.packets.packet_run import run_packets
+from emu.fabric.engine.packets.packet_run import run_packets, ways_of
 from emu.fabric.engine.packets.rate_control import PACE, Pacing
 from emu.fabric.engine.packets.sender_arrays import control_of
 from emu.fabric.engine.packets.ways import path_ways
@@ -228,6 +229,9 @@ def test_settings_of_losses_that_do_not_fit_are_refused(line: str) -> None:
 
 UNUSED = {
     "roce:mark_from=1KiB": "mark_from_bytes must be left out with congestion=none, got 1024; only congestion=nscc, dctcp or",
+    "roce:congestion=window,window=16KiB,window_round_trips=9": "window_round_trips must be left out with congestion",
+    "roce:round_trip=20us": "round_trip_fs must be left out with congestion=none",
+    "ultra-ethernet:congestion=none,route=entropy,mark_to_round_trips=2": "mark_to_round_trips must be left out",
     "roce:window=64KiB": "window_bytes must be left out with congestion=none",
     "roce:credit=64KiB": "credit_bytes must be left out with lossless=pause",
     "infiniband:pause_above=64KiB": "pause_above_bytes must be left out with lossless=credits",
@@ -244,6 +248,34 @@ UNUSED = {
 def test_a_setting_that_its_network_does_not_use_is_refused(network: str) -> None:
     with pytest.raises(InputError, match=re.escape(UNUSED[network])):
         packet_fabric("packets", network)
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        "ultra-ethernet:window=64KiB,window_round_trips=9",
+        "roce:congestion=window,window_round_trips=9",
+        "roce:lossless=trim,queue_round_trips=1,round_trip=20us",
+        "ultra-ethernet:congestion=none,mark_from_round_trips=0.1",
+        "ultra-ethernet:congestion=none,mark_to_round_trips=0.9,round_trip=20us",
+        "roce:route=entropy-avoid,mark_from=4160B",
+    ],
+)
+def test_a_setting_that_its_network_uses_is_taken(network: str) -> None:
+    assert packet_fabric("packets", network) is not None
+
+
+def marked(topology, **settings):
+    """Return how many queues of the engine mark packets."""
+    graph, network = messages(topology, [(0, 1, MIB)]), network_of("roce", **settings)
+    queues = lay_out(graph, topology, network, 0, ways_of(graph, topology, network)).queues
+    return int((queues["mark_to"] < 2**40).sum())
+
+
+def test_queues_mark_packets_where_a_sender_heeds_marks() -> None:
+    assert marked(TREE) == marked(TREE, congestion="window") == marked(TREE, route="entropy") == 0
+    assert marked(TREE, congestion="dcqcn") == marked(TREE, route="entropy-avoid") == len(TREE.links)
+    assert marked(TREE, route="entropy-avoid", mark_from_bytes=0, mark_to_bytes=0, mark_to_round_trips=0.5) == len(TREE.links)
 
 
 def test_a_timeout_shorter_than_a_round_trip_is_refused() -> None:

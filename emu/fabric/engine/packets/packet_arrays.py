@@ -131,7 +131,7 @@ def lay_out(graph: Graph, topology: Topology, network: PacketNetwork, seed: int,
     control = control_of(graph, topology, network)
     rules = _rules(graph, network, ways.n_lanes, control.period)
     queues = _queues(graph, ways.n_lanes, network, control.period)
-    longest = max(network.round_trip_fs, int(longest_round_trip(graph, topology, network, network.unit_bytes)))
+    longest = int(longest_round_trip(graph, topology, network, network.unit_bytes))
     _check_losses(rules, queues[_queues_on_ways(ways)], longest)
     return PacketEngine(
         packets=_packets(_ROOM, 0, NONE),

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from emu.arrays import F64, I64, column
 from emu.fabric.engine.packets.congestion import CUBIC, DCQCN, DCTCP, FLOW, FREE_FLOW, NSCC, WINDOW, Control, Senders
 from emu.fabric.engine.packets.packet_layout import NONE
-from emu.fabric.engine.packets.packet_network import PacketNetwork
+from emu.fabric.engine.packets.packet_network import PacketNetwork, heeds_marks
 from emu.fabric.engine.packets.rate_control import PACE, Pacing
 from emu.fabric.engine.state_layout import align_records
 from emu.fabric.graph import Graph
@@ -98,10 +98,10 @@ def _paces(control: Control, link: F64) -> NDArray[np.void]:
 
 def marks_of(network: PacketNetwork, round_trip_bytes: F64) -> tuple[I64, I64]:
     """Return from how many bytes packets may be marked, and all are, in queues whose links pass these bytes in a round trip."""
-    if network.mark_to_round_trips and not (network.mark_to_bytes and network.congestion != "none"):
-        lengths = network.mark_from_round_trips, network.mark_to_round_trips
-        return whole_packets(network, lengths[0], round_trip_bytes), whole_packets(network, lengths[1], round_trip_bytes)
-    is_marked = network.mark_to_bytes and network.congestion != "none"
+    if network.mark_to_round_trips and not network.mark_to_bytes and heeds_marks(network):
+        trips = network.mark_from_round_trips, network.mark_to_round_trips
+        return whole_packets(network, trips[0], round_trip_bytes), whole_packets(network, trips[1], round_trip_bytes)
+    is_marked = network.mark_to_bytes and heeds_marks(network)
     lengths = (network.mark_from_bytes, network.mark_to_bytes) if is_marked else (MAX_TICKS, MAX_TICKS)
     return np.full(len(round_trip_bytes), lengths[0]), np.full(len(round_trip_bytes), lengths[1])
 
