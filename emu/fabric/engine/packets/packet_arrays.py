@@ -131,8 +131,7 @@ def lay_out(graph: Graph, topology: Topology, network: PacketNetwork, seed: int,
     control = control_of(graph, topology, network)
     rules = _rules(graph, network, ways.n_lanes, control.period)
     queues = _queues(graph, ways.n_lanes, network, control.period)
-    longest = int(longest_round_trip(graph, topology, network, network.unit_bytes))
-    _check_losses(rules, queues[_queues_on_ways(ways)], longest)
+    _check_losses(rules, queues[_queues_on_ways(ways)], longest_round_trip(graph, topology, network, network.unit_bytes))
     return PacketEngine(
         packets=_packets(_ROOM, 0, NONE),
         ports=_ports(graph, topology),
@@ -160,7 +159,7 @@ def _queues_on_ways(ways: Ways) -> NDArray[np.integer]:
     return np.concatenate((ways.step[ways.step >= 0] >> 1, ways.group_queue))
 
 
-def _check_losses(rules: Rules, queues: NDArray[np.void], round_trip: int) -> None:
+def _check_losses(rules: Rules, queues: NDArray[np.void], round_trip: float) -> None:
     """Check that a packet or cell fits into each queue on its way, and that senders wait for answers, if packets may be lost.
 
     Raises:
@@ -175,7 +174,7 @@ def _check_losses(rules: Rules, queues: NDArray[np.void], round_trip: int) -> No
         what = f"at least a packet or cell with its headers, {rules.wire} B, where packets are {lost}"
         raise must_be("network", "the room of a queue", what, f"{room} B", "take a larger queue or a smaller cell")
     if rules.has_timers and rules.timeout < round_trip:
-        what = f"at least the longest round trip without load, {format_time(seconds(round_trip))}"
+        what = f"at least the longest round trip without load, {format_time(seconds(int(round_trip)))}"
         raise must_be("network", "timeout", what, format_time(seconds(rules.timeout)))
 
 
