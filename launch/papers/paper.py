@@ -232,8 +232,11 @@ class Paper:
         return BUILT if is_built else PRINTED
 
     def _fit_of(self, target: Target) -> FittedInput | None:
-        """Return the fitted input that a row depends on, by the longest matching prefix of the row's id; None if none."""
-        return self.fitted.get(_longest_beginning(target, self.fitted))
+        """Return the fitted input that a row depends on, by the longest matching prefix of the row's id; None if none.
+
+        An expression over printed numbers and counts depends on none.
+        """
+        return None if IS in target.given else self.fitted.get(_longest_beginning(target, self.fitted))
 
     def answer(self, target: Target) -> Answer:
         """Return Emu's answer to a row, or an answer without value if there is no function for it."""

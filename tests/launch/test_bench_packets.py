@@ -83,7 +83,7 @@ REFUSED = {
     ("packets", "roce:entropies=8"): "network: entropies must be left out with route=hash, got 8; only route=entropy or "
     "entropy-avoid uses it",
     ("packets", "roce:round_trip=4us"): "network: round_trip_fs must be left out with congestion=none, got 4000000000; only "
-    "congestion=nscc, dctcp, window or cubic uses it",
+    "congestion=nscc, dctcp, window or cubic, or queues or marks in round trips uses it",
     ("packets", "ultra-ethernet:entropies=3"): "network: entropies must be a power of 2, at most 65536, got 3",
     ("packets", "ultra-ethernet:round_trip=fast"): "round_trip must be a time of 0 or more such as 500ns or 1.5us, got 'fast'",
     (

@@ -7,7 +7,7 @@ import numpy as np
 
 from collectives.multi_ring import rings_all_reduce
 from emu.arrays import I64
-from launch.papers.networks import collective_s, plan_s
+from launch.papers.networks import all_reduces_s, collective_s, plan_s
 from launch.papers.paper import FormulaCase, check_formula
 from launch.papers.targets import Answer
 
@@ -112,12 +112,23 @@ def _eq8() -> Iterator[FormulaCase]:
 
 
 def _eq9() -> Iterator[FormulaCase]:
-    """Yield cases of equation 9: rings of nodes with the bandwidth n B / m, by nodes of one chip with n of 1 and 2."""
+    """Yield cases of equation 9: rings of nodes with the bandwidth n B / m, first of nodes of one chip with n of 1 and 2.
+
+    In a node of 2 x 2 chips, each chip has a ring of its own with the chips in its place, and the rings share the rails.
+    """
     for n in (1, 2):
         p, size = 6, 16 * 10**4 * 36
         word = f"railx:torus:m=1,n={n},nodes={p}x{p},{_RATE}"
         found = collective_s(word, "all_reduce", f"torus-in-step@{n}", (p, p), size)
         yield f"s, 2D, p={p}, n/m={n}", found, 4 * (p - 1) * _A + (1 - 1 / p**2) * size / (2 * n * _B)
+    m, p, size = 2, 3, 16 * 10**4 * 36
+    chips = np.arange((m * p) ** 2).reshape(p, p, m**2)
+    for n in (1, 2):
+        word, rate, hop = f"railx:torus:m={m},n={n},nodes={p}x{p},{_RATE}", n * _B / m, _A + _LOCAL
+        both = all_reduces_s(word, f"torus-in-step@{n}", (p, p), chips.reshape(p * p, m**2).T, size)
+        rows = all_reduces_s(word, f"bidirectional-ring@{n}", p, chips.transpose(0, 2, 1).reshape(-1, p), size)
+        yield f"s, 2D, m={m}, p={p}, n={n}", both, 4 * (p - 1) * hop + (1 - 1 / p**2) * size / (2 * rate)
+        yield f"s, 1D, m={m}, p={p}, n={n}", rows, 2 * (p - 1) * hop + (1 - 1 / p) * size / rate
 
 
 def _eq12() -> Iterator[FormulaCase]:
@@ -332,6 +343,12 @@ def _f16(what: str) -> Answer:
     return Answer(str(plain if what != "overlap" else hidden), (words,), holds=holds)
 
 
+_ROUNDED = (
+    "equations 6 and 7 with n B / m; 4(p - 1), 2(p - 1), 1 - 1 / p^2 and 1 - 1 / p are rounded to 4p, 2p, 1 and 1 there",
+    "where m is 2, all 4 chips of each node at once, 1D in all rows at once, and a hop has 10 ns inside a node",
+)
+
+
 _CASES: Mapping[str, tuple[Callable[[], Iterator[FormulaCase]], tuple[str, ...]]] = {  # by row, with notes
     "rx-eq6": (_eq6, ()),
     "rx-eq7": (
@@ -339,7 +356,7 @@ _CASES: Mapping[str, tuple[Callable[[], Iterator[FormulaCase]], tuple[str, ...]]
         ("4(mp - 1) and 1 - 1 / (mp)^2, which the equation rounds to 4mp and 1; links in a node as those between nodes",),
     ),
     "rx-eq8": (_eq8, ("with hops inside nodes and the terms in 1/m^2 and 1/p^2, which the equation leaves out",)),
-    "rx-eq9": (_eq9, ("equations 6 and 7 with n B / m; 4(p - 1) and 1 - 1 / p^2 are rounded to 4p and 1 there",)),
+    "rx-eq9": (_eq9, _ROUNDED),
     "rx-eq12": (_eq12, ("B is that of the p - 1 rails of a node",)),
     "rx-eq13": (_eq13, ("with p for mp in its second term; for meshes of 4 x 4 light takes 9/8 of it, as one rail is nearer",)),
     "rx-eq13-lat": (_eq13_latency, ()),

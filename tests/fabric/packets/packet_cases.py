@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -23,6 +24,14 @@ BARE = replace(
 PACKET_FS = 4096 * 10**15 // (50 * 10**9)  # of a payload without headers
 
 Sent = tuple[int, int, int]  # source, destination, bytes
+
+
+def chain(folder: Path, *rates: str) -> Topology:
+    """Return nodes in a row, whose links have these rates."""
+    path = folder / "chain.csv"
+    rows = [f"{i},{i + 1},{rate},500ns" for i, rate in enumerate(rates)]
+    path.write_text("\n".join(["a,b,bandwidth,latency", *rows]), encoding="utf-8")
+    return build_topology(str(path))
 
 
 def messages(topology: Topology, sent: Sequence[Sent], waits: Sequence[Sequence[int]] = (), key: I64 | None = None) -> Graph:

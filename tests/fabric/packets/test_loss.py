@@ -10,12 +10,14 @@ from hypothesis import strategies as st
 
 from emu.errors import InputError, RunError
 from emu.fabric.engine.packets.congestion import FLOW, Senders, acked_bytes, lost_bytes, restart_window
+from emu.fabric.engine.packets.packet_arrays import lay_out
 from emu.fabric.engine.packets.packet_network import NETWORKS, network_of
-from emu.fabric.engine.packets.packet_run import run_packets
+from emu.fabric.engine.packets.packet_run import run_packets, ways_of
 from emu.fabric.engine.packets.rate_control import PACE, Pacing
 from emu.fabric.engine.packets.sender_arrays import control_of
 from emu.fabric.engine.packets.ways import path_ways
 from emu.fabric.packet_fabric import PacketFabric, packet_fabric
+from emu.topology.catalogue import build_topology
 from tests.fabric.packets.packet_cases import PACKET_FS, RING, STAR, TREE, Sent, messages, rounds_of_ring
 
 MIB = 2**20
@@ -34,9 +36,10 @@ sent_to_one = st.lists(st.tuples(st.integers(0, 4), st.just(5), sizes), min_size
     control=st.sampled_from(["none", "window", "cubic", "dcqcn"]),
     fabric=st.sampled_from([STAR, TREE]),
     route=st.sampled_from(["hash", "random", "in-turn"]),
+    queues=st.booleans(),
 )
 def test_what_is_dropped_is_sent_again_until_every_byte_is_there(
-    sent: list[Sent], room, recovery, control, fabric, route
+    sent: list[Sent], room, recovery, control, fabric, route, queues
 ) -> None:
     if control == "cubic":
         recovery = "selective"
@@ -48,10 +51,12 @@ def test_what_is_dropped_is_sent_again_until_every_byte_is_there(
         route=route,
         window_bytes=2**15,
         reorder_packets=4,
+        host_queue="fifo" if queues and control in ("window", "cubic") and route == "hash" else "turns",
     )
     run = run_packets(messages(fabric, sent), fabric, network, len(sent), most_events=2_000_000)
     assert run.n_lost == 0
-    assert (run.timeline.end_fs > run.timeline.start_fs).all()
+    assert (run.timeline.start_fs < run.timeline.left_fs).all()
+    assert (run.timeline.left_fs < run.timeline.end_fs).all()
     came = run.timeline.carried_bytes[fabric.links.dst == 5].sum()
     whole = sum(size + 64 * -(-size // 4096) for _, _, size in sent)
     assert came >= whole
@@ -106,6 +111,28 @@ def test_who_goes_back_sends_more_again_than_what_was_lost() -> None:
     assert run.timeline.end_fs.max() > run_packets(messages(STAR, INCAST), STAR, NETWORKS["roce"]).timeline.end_fs.max()
 
 
+def test_what_is_there_already_is_acknowledged_to_a_sender_that_went_back() -> None:
+    """Where packets have several paths, most of what is sent again is there, and would be in flight forever."""
+    network = replace(LOSSY, recovery="go-back-n", route="in-turn", reorder_packets=8, congestion="window", window_bytes=2**15)
+    fabric = build_topology("fat-tree:radix=4")
+    graph = messages(fabric, [(r, (r + (4 if r % 2 else 5)) % 8, MIB) for r in range(8)])
+    ends = []
+    for room in (25_000, 2**25):
+        run = run_packets(graph, fabric, replace(network, queue_bytes=room, timeout_fs=10_000 * US), 1)
+        ends.append(run.timeline.end_fs.max())
+        assert (run.n_resent > 0) == (room == 25_000)
+    assert ends[0] < 1.2 * ends[1]
+
+
+def test_an_acknowledgement_of_what_a_sender_has_forgotten_makes_its_window_no_larger() -> None:
+    flows, control = np.zeros(1, FLOW), control_of(messages(STAR, INCAST), STAR, replace(LOSSY, congestion="window"))
+    flows["window"], flows["in_flight"] = 8 * 4096, 4096
+    senders = Senders(flows, control, Pacing(np.zeros(1, PACE), 1))
+    for _ in range(2):
+        acked_bytes(senders, 0, 4096, 0, False, 0)
+    assert flows["in_flight"][0] == 0
+
+
 def test_a_message_that_sends_the_same_packets_again_and_again_is_named_with_the_port_that_loses_them() -> None:
     network = replace(LOSSY, queue_bytes=4160, recovery="go-back-n", route="in-turn", reorder_packets=4)
     graph = messages(TREE, [(src, 5, 60_000) for src in range(5)])
@@ -138,7 +165,7 @@ def test_a_packet_that_is_lost_twice_is_sent_a_third_time_after_a_timeout_alone(
 def test_a_window_begins_again_with_one_packet_after_a_timeout_and_doubles_to_its_threshold() -> None:
     flows, control = np.zeros(1, FLOW), control_of(messages(STAR, INCAST), STAR, replace(LOSSY, congestion="cubic"))
     flows["window"], flows["largest"], flows["in_flight"] = 100 * 4096, 200 * 4096, 4096
-    senders = Senders(flows, control, Pacing(np.zeros(1, PACE), 1.0, 1))
+    senders = Senders(flows, control, Pacing(np.zeros(1, PACE), 1))
     restart_window(senders, 0)
     lost_bytes(senders, 0, 4096, 0, 0)
     assert flows["window"][0] == 4096
@@ -202,6 +229,9 @@ def test_settings_of_losses_that_do_not_fit_are_refused(line: str) -> None:
 
 UNUSED = {
     "roce:mark_from=1KiB": "mark_from_bytes must be left out with congestion=none, got 1024; only congestion=nscc, dctcp or",
+    "roce:congestion=window,window=16KiB,window_round_trips=9": "window_round_trips must be left out with congestion",
+    "roce:round_trip=20us": "round_trip_fs must be left out with congestion=none",
+    "ultra-ethernet:congestion=none,route=entropy,mark_to_round_trips=2": "mark_to_round_trips must be left out",
     "roce:window=64KiB": "window_bytes must be left out with congestion=none",
     "roce:credit=64KiB": "credit_bytes must be left out with lossless=pause",
     "infiniband:pause_above=64KiB": "pause_above_bytes must be left out with lossless=credits",
@@ -218,6 +248,34 @@ UNUSED = {
 def test_a_setting_that_its_network_does_not_use_is_refused(network: str) -> None:
     with pytest.raises(InputError, match=re.escape(UNUSED[network])):
         packet_fabric("packets", network)
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        "ultra-ethernet:window=64KiB,window_round_trips=9",
+        "roce:congestion=window,window_round_trips=9",
+        "roce:lossless=trim,queue_round_trips=1,round_trip=20us",
+        "ultra-ethernet:congestion=none,mark_from_round_trips=0.1",
+        "ultra-ethernet:congestion=none,mark_to_round_trips=0.9,round_trip=20us",
+        "roce:route=entropy-avoid,mark_from=4160B",
+    ],
+)
+def test_a_setting_that_its_network_uses_is_taken(network: str) -> None:
+    assert packet_fabric("packets", network) is not None
+
+
+def marked(topology, **settings):
+    """Return how many queues of the engine mark packets."""
+    graph, network = messages(topology, [(0, 1, MIB)]), network_of("roce", **settings)
+    queues = lay_out(graph, topology, network, 0, ways_of(graph, topology, network)).queues
+    return int((queues["mark_to"] < 2**40).sum())
+
+
+def test_queues_mark_packets_where_a_sender_heeds_marks() -> None:
+    assert marked(TREE) == marked(TREE, congestion="window") == marked(TREE, route="entropy") == 0
+    assert marked(TREE, congestion="dcqcn") == marked(TREE, route="entropy-avoid") == len(TREE.links)
+    assert marked(TREE, route="entropy-avoid", mark_from_bytes=0, mark_to_bytes=0, mark_to_round_trips=0.5) == len(TREE.links)
 
 
 def test_a_timeout_shorter_than_a_round_trip_is_refused() -> None:

@@ -208,6 +208,7 @@ def test_a_row_tells_what_its_answer_follows_from():
         "count": {"of": "ub-mesh:board", "is": "npus(of)"},
         "fit-a": {},
         "fit-b": {},
+        "fit-sum": {"a": "8", "is": "a+0"},
         "told": {},
     }
     chosen = [target(id=name, given=given, value="8", tolerance=Tolerance("exact"), kind="E") for name, given in rows.items()]
@@ -222,13 +223,16 @@ def test_a_row_tells_what_its_answer_follows_from():
         "count": BUILT,
         "fit-a": FITTED,
         "fit-b": FITTED,
+        "fit-sum": PRINTED,
     }
     assert {name: row.verdict for name, row in found.items() if "-" not in name or "fit" in name} == {
         "count": MET,
         "told": MET,
         "fit-b": MET,
         "fit-a": OWN_FIT,
+        "fit-sum": MET,
     }
+    assert found["fit-sum"].assumptions == ()
     assert found["fit-b"].assumptions == ("fitted input: a share, on the row fit-a",)
     assert score(found.values()).startswith("met: 1 of 1 rows that are built, counted or timed, 1 of 2 rows that are computed")
 

@@ -151,3 +151,12 @@ def test_equation_10_is_timed_with_more_communication_and_with_more_computation(
     comm = training._step_s("comm")
     beside = [training._step_s(f"alone {number}") for number in (1, 4)]
     assert beside[0] < comm < beside[1]
+
+
+def test_equation_9_is_compared_in_one_and_two_dimensions_where_the_ranks_of_a_node_share_its_rails() -> None:
+    cases = {name.removeprefix("s, "): found for name, found, _ in times._eq9()}
+    assert {"1D, m=2, p=3, n=1", "1D, m=2, p=3, n=2", "2D, m=2, p=3, n=1", "2D, m=2, p=3, n=2"} < cases.keys()
+    size, two_thirds = 16 * 10**4 * 36, 2 / 3
+    for n in (1, 2):
+        by_bytes = cases[f"1D, m=2, p=3, n={n}"] - 4 * 310e-9  # a hop between nodes, and one inside
+        assert by_bytes == pytest.approx(two_thirds * size / (n * 100e9 / 2))  # V / (n B / m)

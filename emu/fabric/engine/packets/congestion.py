@@ -18,6 +18,8 @@ FREE_FLOW, NSCC, DCTCP, WINDOW, DCQCN, CUBIC = range(6)  # kinds of congestion c
 FLOW = np.dtype(
     [
         ("window", "f8"),
+        ("link", "f8"),  # rate of its sender's link, in bytes a tick
+        ("scale", "f8"),  # a round trip of that link, in round trips of the link for which NSCC's constants are
         ("in_flight", "i8"),
         ("round_trip", "i8"),  # the shortest so far
         ("mean_delay", "f8"),
@@ -43,22 +45,20 @@ FLOWS = Annotated[NDArray[np.void], Numbers(FLOW, written=True)]
 class Control(NamedTuple):
     """The settings of congestion control that the compiled code reads, in bytes and ticks.
 
-    `kind` is the algorithm, `unit` a packet, `target` the wanted delay; the others are the constants of NSCC.
+    `kind` is the algorithm, `unit` a packet, `target` the wanted delay; the others are the constants of NSCC, the last four of
+    them for the link whose scale is 1.
     """
 
     kind: int
     unit: int  # bytes of a packet
     least: int  # least window
-    bytes_per_fs: float  # of the sender's link
-    most_trips: float  # round trips of that link in the largest window
+    most_trips: float  # round trips of the sender's link in the largest window
     target: float  # delay
     period: int  # round trip of the network
     proportional: float  # bytes a tick
     slow: float  # bytes
     constant: float  # bytes a period
     fast: float  # share of what arrived
-    mark_from: int  # bytes of a queue from which packets may be marked
-    mark_to: int  # and from which all are
 
 
 class Senders(NamedTuple):
@@ -77,8 +77,8 @@ FAST_BELOW_FS = 10**9
 @compiled
 def most_window(s: Senders, v: int) -> float:
     """Return the largest congestion window of flow `v` (the sender of task `v`), in bytes."""
-    c = s.control
-    return float(c.most_trips * s.flows[v].round_trip * c.bytes_per_fs)
+    w = s.flows[v]
+    return float(s.control.most_trips * w.round_trip * w.link)
 
 
 @compiled
@@ -117,13 +117,13 @@ def grow_by_delay(s: Senders, v: int, acked: int, delay: float) -> None:
     if delay < FAST_BELOW_FS:
         w.undelayed += acked
         if w.undelayed > w.window or w.is_fast:
-            w.window += acked * c.fast
+            w.window += acked * (c.fast * w.scale)
             w.is_fast = 1
             return
     else:
         w.undelayed = 0
     w.is_fast = 0
-    w.to_add += c.proportional * acked * (c.target - delay)
+    w.to_add += c.proportional * w.scale * acked * (c.target - delay)
 
 
 @compiled
@@ -142,7 +142,7 @@ def fulfil(s: Senders, v: int, now: int) -> None:
     w, c = s.flows[v], s.control
     w.window += w.to_add / w.window
     if now - w.changed >= c.period:
-        w.window += c.constant
+        w.window += c.constant * w.scale
         w.changed = now
     w.to_add, w.since_change = 0.0, 0
 
@@ -170,7 +170,7 @@ def nscc_acked(s: Senders, v: int, acked: int, trip: int, is_marked: bool, now: 
         if delay >= c.target:
             shrink_by_delay(s, v, now)
     elif delay >= c.target:
-        w.to_add += c.slow * acked
+        w.to_add += c.slow * w.scale * acked
     else:
         grow_by_delay(s, v, acked, delay)
     bound_window(s, v)
@@ -183,7 +183,7 @@ def nscc_acked(s: Senders, v: int, acked: int, trip: int, is_marked: bool, now: 
 def acked_bytes(s: Senders, v: int, acked: int, trip: int, is_marked: bool, now: int) -> None:
     """Process an acknowledgement of `acked` bytes; `trip` is the round-trip time of its last packet, in ticks."""
     w, c = s.flows[v], s.control
-    w.in_flight -= acked
+    w.in_flight = max(0, w.in_flight - acked)  # a sender that went back has forgotten what was in flight
     if c.kind == NSCC:
         w.arrived += acked
         w.since_change += acked

@@ -42,7 +42,16 @@ from emu.fabric.engine.packets.packet_layout import (
     Rules,
 )
 from emu.fabric.engine.packets.packet_network import BY_ENTROPY, ONE_PATH, PacketNetwork, has_timers
-from emu.fabric.engine.packets.sender_arrays import control_of, largest_window, latencies, senders_of, whole_packets
+from emu.fabric.engine.packets.sender_arrays import (
+    control_of,
+    first_links,
+    largest_windows,
+    latencies,
+    longest_round_trip,
+    marks_of,
+    rooms_of,
+    senders_of,
+)
 from emu.fabric.engine.packets.ways import Ways
 from emu.fabric.engine.solver.event_loop import successors
 from emu.fabric.engine.state_layout import TASK, align_records, columns
@@ -59,7 +68,7 @@ LOGGED_PAUSES = 2**14  # pauses in the log
 _FIRST_SAMPLE_FS = 10**8  # 100 ns; doubled when there is no room for more
 
 
-def _rules(graph: Graph, network: PacketNetwork, n_lanes: int, round_trip_bytes: float) -> Rules:
+def _rules(graph: Graph, network: PacketNetwork, n_lanes: int, round_trip: int) -> Rules:
     """Return the settings of a network in the form that the compiled code needs."""
     return Rules(
         **_loss_rules(network),
@@ -73,12 +82,11 @@ def _rules(graph: Graph, network: PacketNetwork, n_lanes: int, round_trip_bytes:
         switch=network.switch_fs,
         packets_per_ack=network.packets_per_ack,
         queues_all=int(network.host_queue == "fifo"),
-        burst=1 + int(largest_window(network, round_trip_bytes)) // network.unit_bytes if network.host_queue == "fifo" else 0,
+        burst=_burst(graph, network, round_trip),
         sleepers=_sleepers(graph, network),
         controls_first=int(network.controls_first),
         acks_in_order=int(network.acks == "in-order"),
         ack=network.ack_bytes,
-        queue=whole_packets(network, network.queue_round_trips, round_trip_bytes) or network.queue_bytes,
         choice=_CHOICE[network.route],
         entropies=network.entropies,
         avoids=int(network.route == "entropy-avoid"),
@@ -101,6 +109,13 @@ def _loss_rules(network: PacketNetwork) -> dict[str, int]:
     }
 
 
+def _burst(graph: Graph, network: PacketNetwork, round_trip: int) -> int:
+    """Return the number of packets that a host queues at one time, at most; 0 where messages take turns."""
+    if network.host_queue != "fifo":
+        return 0
+    return 1 + int(largest_windows(network, round_trip * first_links(graph)).max(initial=0)) // network.unit_bytes
+
+
 def _sleepers(graph: Graph, network: PacketNetwork) -> int:
     """Return the number of senders that may have an event that wakes them, at most."""
     return graph.n_tasks * ((network.congestion == "dcqcn") + has_timers(network))
@@ -114,16 +129,17 @@ def lay_out(graph: Graph, topology: Topology, network: PacketNetwork, seed: int,
             less than its links do.
     """
     control = control_of(graph, topology, network)
-    rules = _rules(graph, network, ways.n_lanes, control.period * control.bytes_per_fs)
-    _check_losses(graph, rules, control.period)
+    rules = _rules(graph, network, ways.n_lanes, control.period)
+    queues = _queues(graph, ways.n_lanes, network, control.period)
+    _check_losses(rules, queues[_queues_on_ways(ways)], longest_round_trip(graph, topology, network, network.unit_bytes))
     return PacketEngine(
         packets=_packets(_ROOM, 0, NONE),
         ports=_ports(graph, topology),
-        queues=_queues(graph, ways.n_lanes, network),
+        queues=queues,
         tasks=_tasks(graph, ways, has_acks=network.acks != "none"),
         graph=columns(graph),
         rules=rules,
-        senders=senders_of(control, graph.n_tasks, network),
+        senders=senders_of(graph, control, network),
         ways=ways._replace(step=ways.step.copy()),  # messages that choose paths write them here
         extra=_extra(graph, topology),
         **_choices(topology, ways, network),
@@ -138,21 +154,27 @@ def lay_out(graph: Graph, topology: Topology, network: PacketNetwork, seed: int,
     )
 
 
-def _check_losses(graph: Graph, rules: Rules, round_trip: int) -> None:
-    """Check that a packet or cell fits into an empty queue, and that senders wait for answers, if packets may be lost.
+def _queues_on_ways(ways: Ways) -> NDArray[np.integer]:
+    """Return the queues that packets may come to."""
+    return np.concatenate((ways.step[ways.step >= 0] >> 1, ways.group_queue))
+
+
+def _check_losses(rules: Rules, queues: NDArray[np.void], round_trip: float) -> None:
+    """Check that a packet or cell fits into each queue on its way, and that senders wait for answers, if packets may be lost.
 
     Raises:
         InputError: It does not fit, so that it would be lost and sent again forever; or a sender would take packets for lost
             that are on their way.
     """
-    if not len(graph.hop_link):
+    if not len(queues):
         return
-    if (rules.trims or rules.drops) and rules.queue < rules.wire:
+    room = int(queues["room"].min())
+    if (rules.trims or rules.drops) and room < rules.wire:
         lost = "trimmed" if rules.trims else "dropped"
         what = f"at least a packet or cell with its headers, {rules.wire} B, where packets are {lost}"
-        raise must_be("network", "the room of a queue", what, f"{rules.queue} B", "take a larger queue or a smaller cell")
+        raise must_be("network", "the room of a queue", what, f"{room} B", "take a larger queue or a smaller cell")
     if rules.has_timers and rules.timeout < round_trip:
-        what = f"at least the longest round trip without load, {format_time(seconds(round_trip))}"
+        what = f"at least the longest round trip without load, {format_time(seconds(int(round_trip)))}"
         raise must_be("network", "timeout", what, format_time(seconds(rules.timeout)))
 
 
@@ -271,11 +293,18 @@ def _ports(graph: Graph, topology: Topology) -> NDArray[np.void]:
     return ports
 
 
-def _queues(graph: Graph, n_lanes: int, network: PacketNetwork) -> NDArray[np.void]:
-    """Return [Q] the records of the queues, all empty; the queue of a bundle of links has the credits of all its links."""
+def _queues(graph: Graph, n_lanes: int, network: PacketNetwork, round_trip: int) -> NDArray[np.void]:
+    """Return [Q] the records of the queues, all empty; the queue of a bundle of links has the credits of all its links.
+
+    Room and marks that are set in round trips are what the queue's own link passes in these.
+    """
+    round_trip_bytes = round_trip * (graph.capacity_Bps / TICKS_PER_S)
     queues = align_records(graph.n_links * n_lanes, QUEUE)
     for name in ("first", "own_first", "circle", "blocker"):
         queues[name] = NONE
+    queues["room"] = np.repeat(rooms_of(network, round_trip_bytes), n_lanes)
+    for name, length in zip(("mark_from", "mark_to"), marks_of(network, round_trip_bytes), strict=True):
+        queues[name] = np.repeat(length, n_lanes)
     bundled = np.maximum(1, np.rint(graph.capacity_Bps / network.credit_link_Bps)) if network.credit_link_Bps else 1
     queues["credit"] = np.repeat(network.credit_bytes * np.broadcast_to(bundled, graph.n_links), n_lanes)
     return queues

@@ -30,7 +30,7 @@ from emu.fabric.engine.packets.packet_layout import (
 )
 from emu.fabric.engine.packets.packet_ports import enqueue, enqueue_own, return_credit
 from emu.fabric.engine.packets.packet_routing import judge_value, route
-from emu.fabric.engine.packets.packet_tasks import add_load, arrive, join_rings
+from emu.fabric.engine.packets.packet_tasks import add_load, arrive, join_rings, return_bytes
 from emu.fabric.engine.packets.rate_control import cut_rate, is_notice_due
 
 MOST_ROUNDS = 1000  # of a message that sends the same packets again; a queue pair of InfiniBand gives up after 7 timeouts
@@ -146,7 +146,8 @@ def go_back(e: PacketEngine, v: int, number: int) -> None:
         return
     count_round(e, v)
     e.scalars[N_RESENT] += max(0, t.n_sent - number)
-    t.n_sent, t.to_send, t.heard = number, e.graph.size[v] - number * e.rules.payload, e.scalars[NOW]
+    return_bytes(e, v, e.graph.size[v] - number * e.rules.payload - t.to_send, t.kept)
+    t.n_sent, t.heard = number, e.scalars[NOW]
     if has_windows(e.senders):
         e.senders.flows[v].in_flight = 0
     join_rings(e, v)
@@ -158,7 +159,7 @@ def be_told(e: PacketEngine, v: int, kind: int, n_bytes: int, flags: int, sent: 
     now = e.scalars[NOW]
     if kind == NACK:
         t = e.tasks[v]
-        t.to_send += n_bytes
+        return_bytes(e, v, n_bytes, min(t.kept, n_bytes))
         t.again_until = max(t.again_until, t.n_sent) + (n_bytes + e.rules.payload - 1) // e.rules.payload
         if e.rules.choice == LEAST:
             add_load(e, v, n_bytes)
@@ -183,6 +184,8 @@ def take_in_order(e: PacketEngine, v: int, payload: int, number: int, flags: int
         t.is_nacked = 0
     if place in (NEXT, EARLY):
         receive(e, v, payload, place == NEXT, flags, sent)
+    elif place == OLD and has_windows(e.senders):  # it is in flight for its sender, which went back
+        answer(e, v, ACK, payload, 0, sent)
     elif place == BEYOND and t.is_nacked == 0:
         t.is_nacked, t.n_unanswered, t.unanswered = 1, 0, 0
         answer(e, v, NACK, 0, 0, sent)

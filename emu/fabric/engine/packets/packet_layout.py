@@ -92,6 +92,9 @@ QUEUE = np.dtype(
         ("is_paused", "i4"),
         ("pauses", "i4"),  # whether the node behind the link has asked for a pause
         ("bytes", "i8"),  # in the queue
+        ("room", "i8"),  # bytes
+        ("mark_from", "i8"),  # bytes in the queue from which packets may be marked
+        ("mark_to", "i8"),  # and from which all are
         ("held", "i8"),  # bytes in the node behind the link that came over it
         ("credit", "i8"),  # bytes that may be sent
         ("most", "i8"),  # bytes that were in the queue at any time since the last sample
@@ -104,7 +107,7 @@ QUEUE = np.dtype(
 SENT_TASK = np.dtype(  # of two cache lines the first is what each packet reads and writes
     [
         ("to_send", "i8"),  # bytes of payload that have not been given to a port
-        ("to_leave", "i8"),
+        ("to_leave", "i8"),  # bytes that have not left, or that must leave again; not counted once it has left
         ("to_come", "i8"),
         ("unanswered", "i8"),  # bytes that came since the last acknowledgement
         ("n_unanswered", "i4"),  # their packets
@@ -123,6 +126,7 @@ SENT_TASK = np.dtype(  # of two cache lines the first is what each packet reads 
         ("next", "i4"),  # with the same start, or in the queue of releases
         ("lost_at", "i4"),  # the queue that lost its last lost packet
         ("lost", "i8"),  # bytes that were dropped and that the sender does not know of
+        ("kept", "i8"),  # bytes that its host's own queue lost or trimmed, and that the sender does not know of
         ("lost_number", "i4"),  # the number of the last packet of these
         ("again_until", "i4"),  # the number of the first packet that is not sent again
         ("heard", "i8"),  # when it last sent a packet, or one came in order
@@ -185,7 +189,6 @@ class Rules(NamedTuple):
     acks_in_order: int  # whether a packet that comes before its turn has no acknowledgement
     ack: int  # bytes
     lossless: int  # LOSSY, PAUSES or CREDITS
-    queue: int  # bytes
     pause_above: int
     resume_below: int
     choice: int  # HASH, IN_TURN, RANDOM, ADAPTIVE, LEAST or ENTROPY

@@ -21,6 +21,7 @@ HostQueue = Literal["turns", "fifo"]
 LaneOrder = Literal["turns", "strict"]
 MOST_BYTES, MOST_LANES, MOST_ENTROPIES = 2**31 - 1, 64, 2**16  # of a packet or cell; of a link; of a message
 _MARKS = ("mark_from_bytes", "mark_to_bytes", "mark_from_round_trips", "mark_to_round_trips")
+_WINDOWS = ("nscc", "dctcp", "window", "cubic")  # kinds of congestion control with windows
 Congestion = Literal["none", "nscc", "dctcp", "window", "dcqcn", "cubic"]
 
 
@@ -52,7 +53,7 @@ class PacketNetwork:
     congestion: Congestion = "none"
     round_trip_fs: int = 0  # the longest without load, that hosts and switches know; 0: that of a run's messages
     window_round_trips: float = 1.5  # of its link: the first and the largest window of a sender with congestion control
-    queue_round_trips: float = 0.0  # room of a queue in round trips of its sender's link; 0: queue_bytes
+    queue_round_trips: float = 0.0  # room of a queue in round trips of its link; 0: queue_bytes
     mark_from_round_trips: float = 0.0  # of a queue: packets may be marked above it
     mark_to_round_trips: float = 0.0  # and all are marked above it
     mark_from_bytes: int = 0  # the same two in bytes, if mark_to_bytes is above 0
@@ -157,19 +158,32 @@ def has_timers(network: PacketNetwork) -> bool:
     return network.lossless == "drop" or network.recovery == "go-back-n"
 
 
+def heeds_marks(network: PacketNetwork) -> bool:
+    """Return whether senders do something about marked packets: by congestion control, or by skipping entropy values."""
+    return network.congestion in ("nscc", "dctcp", "dcqcn") or network.route == "entropy-avoid"
+
+
+def uses_round_trip(network: PacketNetwork) -> bool:
+    """Return whether a window, the room of queues or marks are set by the longest round trip without load."""
+    by_trips = network.mark_to_round_trips and not network.mark_to_bytes and heeds_marks(network)
+    return bool(network.congestion in _WINDOWS or network.queue_round_trips or by_trips)
+
+
 def unused_settings(network: PacketNetwork) -> dict[str, str]:
     """Return the settings that the network does not use, and for each the other setting that would use it."""
     has_queues = network.lossless in ("pause", "trim", "drop")
-    is_marked = network.congestion in ("nscc", "dctcp", "dcqcn")
-    has_window = network.congestion in ("nscc", "dctcp", "window", "cubic")
-    marks = "congestion=nscc, dctcp or dcqcn"
+    has_window, is_marked = network.congestion in _WINDOWS, heeds_marks(network)
+    marks, windows = "congestion=nscc, dctcp or dcqcn, or route=entropy-avoid", "congestion=nscc, dctcp, window or cubic"
+    has_trips = network.congestion == "nscc" or not network.window_bytes
     rows = (
         (network.lossless == "pause", "lossless=pause", ("pause_above_bytes", "resume_below_bytes")),
         (network.lossless == "credits", "lossless=credits", ("credit_bytes",)),
         (has_queues, "lossless=pause, trim or drop", ("queue_bytes", "queue_round_trips")),
         (is_marked, marks, _MARKS),
         (is_marked and not network.mark_to_bytes, f"{marks}, and mark_to=0B", _MARKS[2:]),
-        (has_window, "congestion=nscc, dctcp, window or cubic", ("window_bytes", "window_round_trips", "round_trip_fs")),
+        (has_trips, "congestion=nscc or window=0B", ("window_round_trips",)),
+        (has_window, windows, ("window_bytes", "window_round_trips")),
+        (uses_round_trip(network), f"{windows}, or queues or marks in round trips", ("round_trip_fs",)),
         (network.congestion == "dcqcn", "congestion=dcqcn", ("raise_bytes",)),
         (has_timers(network), "lossless=drop or recovery=go-back-n", ("timeout_fs",)),
         (network.route not in ONE_PATH, "route=in-turn, random, adaptive or entropy", ("reorder_packets",)),

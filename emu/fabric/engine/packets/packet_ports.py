@@ -134,9 +134,9 @@ def mark(e: PacketEngine, q: int, own_bytes: int, p: int) -> None:
         own_bytes: The bytes of the packet that the length of the queue still has.
         p: The packet.
     """
-    c = e.senders.control
-    over = e.queues[q].bytes - own_bytes - c.mark_from
-    if over > 0 and (over >= c.mark_to - c.mark_from or draw_number(e, c.mark_to - c.mark_from) < over):
+    k = e.queues[q]
+    over, between = k.bytes - own_bytes - k.mark_from, k.mark_to - k.mark_from
+    if over > 0 and (over >= between or draw_number(e, between) < over):
         e.packets[p].flags |= MARKED
 
 
@@ -171,7 +171,7 @@ def transmit(e: PacketEngine, q: int, p: int, now: int) -> None:
         return
     finish = now + int(np.rint(k.bytes * port.fs_per_byte))
     if e.rules.cuts_through:
-        finish = max(finish, k.tail)
+        finish = max(finish, k.tail + (e.rules.switch if k.ingress >= 0 else 0))  # its last byte crosses the node, too
     due = now + port.latency if e.rules.cuts_through and k.state >= 0 else finish + port.latency
     port.is_busy, port.ingress, port.bytes, port.queue = 1, k.ingress, k.bytes, q
     port.task, port.payload = k.task if k.ingress < 0 and k.kind == DATA else NONE, k.payload
@@ -228,6 +228,8 @@ def drop(e: PacketEngine, q: int, p: int) -> None:
         t.is_stuck = 1
     if k.ingress >= 0:
         e.queues[k.ingress].held -= k.bytes
+    else:
+        t.kept += k.payload
     e.scalars[N_TRIMMED] += 1
     free_packet(e, p)
 
@@ -261,6 +263,8 @@ def trim(e: PacketEngine, q: int, p: int) -> None:
         exchange(e, p, k.last)
     packet.kind, packet.bytes = TRIMMED, e.rules.ack
     packet.flags |= AT_END if packet.state < 0 else 0
+    if packet.ingress < 0:
+        e.tasks[packet.task].kept += packet.payload
     e.scalars[N_TRIMMED] += 1
 
 
@@ -268,7 +272,7 @@ def trim(e: PacketEngine, q: int, p: int) -> None:
 def enqueue(e: PacketEngine, q: int, p: int) -> None:
     """Append a packet from another node to queue `q`; if it does not fit, trim or drop it where the network does."""
     k, packet = e.queues[q], e.packets[p]
-    if packet.kind == DATA and k.bytes + packet.bytes > e.rules.queue:
+    if packet.kind == DATA and k.bytes + packet.bytes > k.room:
         if e.rules.drops:
             drop(e, q, p)
             return
@@ -285,7 +289,7 @@ def enqueue(e: PacketEngine, q: int, p: int) -> None:
     k.last = p
     k.bytes += packet.bytes
     k.most = max(k.most, k.bytes)
-    e.scalars[N_OVER] += k.bytes > e.rules.queue
+    e.scalars[N_OVER] += k.bytes > k.room
 
 
 @compiled

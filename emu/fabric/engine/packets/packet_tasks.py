@@ -95,9 +95,18 @@ def leave(e: PacketEngine, v: int, payload: int, now: int) -> None:
     t = e.tasks[v]
     before = t.to_leave
     t.to_leave -= payload
-    if before > 0 >= t.to_leave:  # what is sent again counts no more
+    if before > 0 >= t.to_leave:  # what is found lost later counts no more
         t.left, t.next = now, NONE
         notify_successors(e, v, LEFT)
+
+
+@compiled
+def return_bytes(e: PacketEngine, v: int, n_bytes: int, kept: int) -> None:
+    """Give message `v` bytes to send again; if it has not left, all but the `kept`, which never left, must leave once more."""
+    t = e.tasks[v]
+    t.to_send, t.kept = t.to_send + n_bytes, t.kept - kept
+    if t.to_leave > 0:
+        t.to_leave += n_bytes - kept
 
 
 @compiled
@@ -108,9 +117,12 @@ def arrive(e: PacketEngine, v: int, payload: int, now: int) -> None:
     if t.to_come == 0 and e.extra[v] >= NEVER - now:
         e.scalars[TOO_LATE] = v
     elif t.to_come == 0:
+        what = ENDED
+        if t.to_leave > 0:  # only bytes that are there already were to leave again
+            t.left, t.to_leave, what = now, 0, BOTH
         t.end, t.how_far, t.next, t.to_send = now + e.extra[v], OVER, NONE, 0
         e.scalars[N_DONE] += 1
-        notify_successors(e, v, ENDED)
+        notify_successors(e, v, what)
 
 
 @compiled

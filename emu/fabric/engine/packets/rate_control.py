@@ -14,6 +14,7 @@ from emu.compiled.function import Numbers, compiled
 
 PACE = np.dtype(
     [
+        ("link", "f8"),  # rate of the sender's link, in bytes a tick
         ("rate", "f8"),  # bytes a tick
         ("target", "f8"),  # to which it goes back after a cut
         ("alpha", "f8"),  # by how much the next notice cuts, times 2
@@ -36,10 +37,9 @@ RAISE, LARGE_RAISE, LEAST = 1 / 20, 1 / 10, 1e-4  # shares of the link's rate
 
 
 class Pacing(NamedTuple):
-    """The rates of all senders, the rate of their links in bytes a tick, and the bytes after which a rate is raised."""
+    """The rates of all senders and of their links, and the bytes after which a rate is raised."""
 
     paces: PACES  # [V]; one where senders have no rate
-    link: float
     raise_bytes: int
 
 
@@ -48,11 +48,11 @@ def raise_rate(s: Pacing, v: int) -> None:
     """Raise the rate of a sender towards its target, and after five raises the target, too."""
     w = s.paces[v]
     if min(w.by_time, w.by_bytes) > FAST_RAISES:
-        w.target += (min(w.by_time, w.by_bytes) - FAST_RAISES) * LARGE_RAISE * s.link
+        w.target += (min(w.by_time, w.by_bytes) - FAST_RAISES) * LARGE_RAISE * w.link
     elif max(w.by_time, w.by_bytes) > FAST_RAISES:
-        w.target += RAISE * s.link
-    w.target = min(w.target, s.link)
-    w.rate = min((w.rate + w.target) / 2, s.link)
+        w.target += RAISE * w.link
+    w.target = min(w.target, w.link)
+    w.rate = min((w.rate + w.target) / 2, w.link)
 
 
 @compiled
@@ -62,7 +62,7 @@ def make_up(s: Pacing, v: int, now: int) -> None:
     while now - w.eased >= PERIOD_FS and w.alpha > GAIN * GAIN:
         w.eased += PERIOD_FS
         w.alpha *= 1 - GAIN
-    while now - w.raised >= PERIOD_FS and w.rate < s.link:
+    while now - w.raised >= PERIOD_FS and w.rate < w.link:
         w.raised += PERIOD_FS
         w.by_time += 1
         raise_rate(s, v)
@@ -74,10 +74,10 @@ def pace_packet(s: Pacing, v: int, n_bytes: int, now: int) -> None:
     w = s.paces[v]
     make_up(s, v, now)
     w.sent += n_bytes
-    if w.sent >= s.raise_bytes and w.rate < s.link:
+    if w.sent >= s.raise_bytes and w.rate < w.link:
         w.sent, w.by_bytes = 0, w.by_bytes + 1
         raise_rate(s, v)
-    w.due = now + int(n_bytes / w.rate) if w.rate < s.link else now
+    w.due = now + int(n_bytes / w.rate) if w.rate < w.link else now
 
 
 @compiled
@@ -85,7 +85,7 @@ def cut_rate(s: Pacing, v: int, now: int) -> None:
     """Cut the rate of a sender after a notice of marked packets."""
     w = s.paces[v]
     make_up(s, v, now)
-    w.target, w.rate = w.rate, max(w.rate * (1 - w.alpha / 2), LEAST * s.link)
+    w.target, w.rate = w.rate, max(w.rate * (1 - w.alpha / 2), LEAST * w.link)
     w.alpha = (1 - GAIN) * w.alpha + GAIN
     w.by_time, w.by_bytes, w.sent, w.raised, w.eased = 0, 0, 0, now, now
 
