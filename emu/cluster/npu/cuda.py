@@ -81,7 +81,7 @@ def _common_answers(node: Node) -> Table:
     return {
         "is_available": lambda: True,
         "device_count": lambda: node.n,
-        "synchronize": lambda *_, **__: None,  # a wait of the host orders no streams
+        "synchronize": lambda *_, **__: Stream.await_requests(),  # a wait of the host orders no streams
         "current_stream": current_stream,
         "set_stream": lambda stream: StreamContext(stream).__enter__(),
         "empty_cache": lambda: None,

@@ -57,6 +57,7 @@ class Event(torch.cpu.Event):
 class Stream(torch.cpu.Stream):
     """The replacement of `torch.cpu.Stream`: a stream of the rank that creates it; without effect in a thread of no rank."""
 
+    await_requests: ClassVar[Callable[[], None]] = lambda: None  # returns once the calling rank has no open request
     priority, cuda_stream = 0, 0
     device, device_type, device_index, stream_id = torch.device("cpu"), 0, 0, 0
 
@@ -114,7 +115,7 @@ class Stream(torch.cpu.Stream):
         return True
 
     def synchronize(self) -> None:
-        """Do nothing, because a wait of the host does not order streams."""
+        """Do nothing: a wait of the host orders no streams, and a stream's collectives are done before its next work."""
 
 
 class StreamContext(AbstractContextManager[None]):
@@ -144,12 +145,17 @@ def current_stream(device: object = None) -> Stream:
 
 
 @contextmanager
-def emulate_device(now_s: Callable[[], float] = time.perf_counter, notices: list[str] = Event.notices) -> Iterator[None]:
+def emulate_device(
+    now_s: Callable[[], float] = time.perf_counter,
+    notices: list[str] = Event.notices,
+    await_requests: Callable[[], None] = Stream.await_requests,
+) -> Iterator[None]:
     """Give recorded ranks streams and events on the CPU while the context lasts.
 
     Args:
         now_s: A function that returns the time of the calling rank in seconds, by which events measure.
         notices: Lines that are logged when a rank first asks for the time between two events; the list is then empty.
+        await_requests: A function that returns once all requests of the calling rank are done.
     """
     resize = torch.UntypedStorage.resize_
 
@@ -169,6 +175,7 @@ def emulate_device(now_s: Callable[[], float] = time.perf_counter, notices: list
         *((torch.cpu, name, value) for name, value in new.items()),
         (Event, "now_s", staticmethod(now_s)),
         (Event, "notices", notices),
+        (Stream, "await_requests", staticmethod(await_requests)),
         (torch.accelerator, "current_stream", current_stream),
         (torch.UntypedStorage, "resize_", resize_),
     ):
