@@ -157,13 +157,6 @@ def emulate_device(
         notices: Lines that are logged when a rank first asks for the time between two events; the list is then empty.
         await_requests: A function that returns once all requests of the calling rank are done.
     """
-    resize = torch.UntypedStorage.resize_
-
-    def resize_(storage: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
-        found: torch.UntypedStorage = resize(storage, size)
-        report_resize(storage)
-        return found
-
     new = {
         "Stream": Stream,
         "Event": Event,
@@ -177,6 +170,17 @@ def emulate_device(
         (Event, "notices", notices),
         (Stream, "await_requests", staticmethod(await_requests)),
         (torch.accelerator, "current_stream", current_stream),
-        (torch.UntypedStorage, "resize_", resize_),
+        (torch.UntypedStorage, "resize_", _reported_resize(torch.UntypedStorage.resize_)),
     ):
         yield
+
+
+def _reported_resize(resize: Callable[[torch.UntypedStorage, int], torch.UntypedStorage]) -> Callable[..., object]:
+    """Return the replacement of the storage's `resize_`, which reports the new size to the counter."""
+
+    def resize_(storage: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
+        found = resize(storage, size)
+        report_resize(storage)
+        return found
+
+    return resize_
