@@ -35,7 +35,7 @@ from emu.cluster.process_services import (
 )
 from emu.cluster.rank_failure import HardExit, RankExit
 from emu.cluster.rank_state.rank_state import Replacement, Settings, replace_attributes
-from emu.cluster.rank_state.script_state import Environment, Main, Modules, standard_streams
+from emu.cluster.rank_state.script_state import SHOWN_WARNINGS, Environment, Main, Modules, standard_streams
 from emu.cluster.script_source import ScriptSource, read_source
 from emu.cluster.strands.strand import RankLocal
 from emu.cluster.threads.threads import LocalCluster
@@ -98,7 +98,7 @@ class Script:
         source = self._source_here()
         code = compile(source.text, str(source.file), "exec")
         main, modules, (streams, levels) = Main(source.file), Modules(source.root, self.shadowed_packages), standard_streams()
-        ranks = make_ranks((main, Environment(), Settings([_FOLDER]), streams, levels, modules))
+        ranks = make_ranks((main, Environment(), Settings([_FOLDER, SHOWN_WARNINGS]), streams, levels, modules))
         launched = _launch_context(source, self.argv, ranks, self.shadowed_packages, self.npu)
         with launched as rank_services, streams.watched(), modules.watched(), source.shown():
 
