@@ -293,7 +293,13 @@ def _new_group() -> Callable[..., Any]:
 
 
 def _monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bool = False) -> None:
-    """Block until all ranks of a group have called it; it works with any backend, and `timeout` has no effect."""
+    """Block until all ranks of a group have called it; it works with any backend, and `timeout` has no effect.
+
+    A rank that is no member warns and returns, as with PyTorch's own function.
+    """
+    if distributed_c10d._rank_not_in_group(group):
+        distributed_c10d._warn_not_in_group("monitored_barrier")
+        return
     of: Any = group or distributed_c10d._get_default_group()
     of.monitored_barrier(timeout, wait_all_ranks)
 
@@ -306,9 +312,20 @@ def _split_group(
     group_desc: Any = None,
     backend: object = None,
 ) -> Any:
-    """Return the caller's new group after a split of its group, or None if it is in none; it works with any backend."""
+    """Return the caller's new group after a split of its group, or None if it is in none; it works with any backend.
+
+    Raises:
+        ValueError: The caller is no member of the group, there is no split, or a split is empty or names a rank twice.
+    """
     parent: Any = parent_pg or distributed_c10d._get_default_group()
-    mine = [ranks for ranks in split_ranks or () if parent.rank() in ranks]
+    if distributed_c10d._rank_not_in_group(parent):
+        raise ValueError(
+            "split_group: parent_pg must be a group of the caller, got that of other ranks; let its members split it"
+        )
+    if not split_ranks or any(not ranks or len({*ranks}) < len(ranks) for ranks in split_ranks):
+        wanted = "one or more lists of ranks in the parent group, without an empty one or a rank twice"
+        raise ValueError(f"split_group: split_ranks must be {wanted}, got {split_ranks}; name each rank once")
+    mine = [ranks for ranks in split_ranks if parent.rank() in ranks]
     return parent.split_group(mine[0], timeout, group_desc=group_desc) if mine else None
 
 
