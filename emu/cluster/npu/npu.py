@@ -4,11 +4,12 @@ Each rank has one emulated device. The name is translated where it enters PyTorc
 `torch.device("cuda", 0)` is PyTorch's own object, but a tensor or a module that is put or made there is on the CPU; its
 `device` is `cpu` and its `is_cuda` False, as for meshes. So PyTorch and libraries take the path of a CPU, which works here, and
 not that of a GPU, which would fail at the first kernel. `x.to("cuda")` and `x.cpu()` return a copy of x, as between a host and
-its device.
+its device; a tensor that is known to be there already is returned as it is. It is known of storage that was made or put on an
+NPU by its name, and of all tensors of a rank that has named no NPU yet. It is not known of what is computed.
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial, wraps
 from typing import Any
@@ -20,6 +21,7 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.overrides import handle_torch_function, has_torch_function
 from torch.utils._device import DeviceContext, _device_constructors
 
+from emu.backend.rank.operator_counter import current_memory
 from emu.cluster.rank_state.rank_state import Replacement
 from emu.errors import RunError
 
@@ -66,6 +68,8 @@ class Node(threading.local):
         Raises:
             RunError: another kind of device, or no NPU of this number.
         """
+        if (memory := current_memory()) is not None:
+            memory.names_npu = True
         if device is None:
             return self.current
         if isinstance(device, int):
@@ -159,9 +163,7 @@ class Constructor:
         """Create a tensor on the device that the keyword argument names."""
         if has_torch_function(args):  # a handler gets this function, and compares it with PyTorch's
             return handle_torch_function(self, args, *args, **kwargs)
-        if kwargs.get("device") is not None:
-            kwargs["device"] = self._node.host(kwargs["device"])
-        return self._original(*args, **kwargs)
+        return _made_by_name(self._original, self._node, "device", args, kwargs)
 
     def __eq__(self, other: object) -> bool:
         return self is other or self._original is other
@@ -178,11 +180,36 @@ def by_name(original: Callable[..., Any], node: Node, argument: str = "device") 
 
     @wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if kwargs.get(argument) is not None:
-            kwargs[argument] = node.host(kwargs[argument])
-        return original(*args, **kwargs)
+        return _made_by_name(original, node, argument, args, kwargs)
 
     return call
+
+
+def _made_by_name(original: Callable[..., Any], node: Node, argument: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Return the result of a function whose device is a keyword argument; what it makes on an NPU is known to be there.
+
+    Args:
+        original: PyTorch's own function.
+        node: The NPUs that names refer to.
+        argument: The name of the device as a keyword.
+        args: The other arguments.
+        kwargs: The keyword arguments; a device among them becomes the one that really holds the data.
+    """
+    device = kwargs.get(argument)
+    if device is None:
+        return original(*args, **kwargs)
+    kwargs[argument] = host = node.host(device)
+    made = original(*args, **kwargs)
+    is_new = host is not device and type(made) is Tensor and made.layout == torch.strided
+    if is_new and (memory := current_memory()) is not None and not any(_is_in(made, each) for each in args):
+        memory.name(made.untyped_storage())
+    return made
+
+
+def _is_in(made: Tensor, argument: object) -> bool:
+    """Return whether a tensor lies in the memory of an argument, as the result of `torch.as_tensor` may."""
+    laid = isinstance(argument, Tensor) and argument.layout == torch.strided
+    return laid and argument.untyped_storage()._cdata == made.untyped_storage()._cdata
 
 
 def _with_host_device(

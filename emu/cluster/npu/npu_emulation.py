@@ -1,8 +1,9 @@
 """All replacements by which a script finds NPUs while its ranks run, and their removal; or the refusal of NPUs.
 
-The methods of a tensor that copy it to an NPU or back to the host are here. If autograd records, nothing is copied, because a
-parameter must stay the object that its optimizer has. A tensor on the host does not count in the NPU's memory, and a copy
-between the two is not in the trace. Changes in modules that load slowly are made once a script has loaded them.
+The methods of a tensor that copy it to an NPU or back to the host are here; `npu` says when they copy. If autograd records,
+nothing is copied, because a parameter must stay the object that its optimizer has. A tensor on the host does not count in the
+NPU's memory, and a copy between the two is not in the trace. Changes in modules that load slowly are made once a script has
+loaded them.
 """
 
 import sys
@@ -17,7 +18,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
-from emu.backend.rank.operator_counter import OperatorCounter, pause_counting, report_move
+from emu.backend.rank.operator_counter import OperatorCounter, current_memory, pause_counting, report_move
 from emu.cluster.npu.batch_norm import batch_norm_replacements
 from emu.cluster.npu.cuda import cuda_replacements
 from emu.cluster.npu.npu import Node, Npu, by_name, device_argument_replacements, is_npu, meaningless_error
@@ -108,7 +109,6 @@ def _sharding_rule(n_outputs: int, n_inputs: int) -> Callable[..., Sequence[Any]
     return placements
 
 
-_HERE = "_emu_on_npu"  # set on tensors that are on the NPU
 _PINNED = "_emu_pinned"
 
 
@@ -149,17 +149,24 @@ def _cuda(node: Node) -> Callable[..., Tensor]:
 def _moved_copy(tensor: Tensor, result: Tensor, to_npu: bool) -> Tensor:
     """Return the result of a copy between host and NPU, as a new tensor if PyTorch returned the given one.
 
-    A tensor that was on the target side already is returned as it is.
+    A tensor that is known to be on the target side already is returned as it is.
     """
-    if type(result) not in (Tensor, Parameter) or result.requires_grad or (to_npu and hasattr(result, _HERE)):
+    if type(result) not in (Tensor, Parameter) or result.requires_grad or _is_there(result, to_npu):
         return result
     if result is tensor:
         with pause_counting():
             result = tensor.clone()
     if to_npu:
-        setattr(result, _HERE, True)
         report_move(tensor, result)
     return result
+
+
+def _is_there(tensor: Tensor, on_npu: bool) -> bool:
+    """Return whether a tensor is known to be on the NPU, or else on the host."""
+    memory = current_memory()
+    if memory is None:
+        return False
+    return memory.is_named(tensor.untyped_storage()) if on_npu else not memory.names_npu
 
 
 def _type(original: Callable[..., Any]) -> Callable[..., Any]:
