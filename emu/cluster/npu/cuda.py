@@ -125,9 +125,10 @@ def _devices(node: Node) -> Table:
 def _runtime(node: Node, name: str) -> Any:
     """Return the replacement of a function of CUDA's runtime.
 
-    The one for free memory answers for the NPU; those that begin and end a profile do nothing.
+    The one for free memory answers for the NPU; those that begin and end a profile, and those that pin memory, do nothing.
     """
-    known = {"cudaMemGetInfo": _free(node), **dict.fromkeys(("cudaProfilerStart", "cudaProfilerStop"), lambda: 0)}
+    nothing = ("cudaProfilerStart", "cudaProfilerStop", "cudaHostRegister", "cudaHostUnregister")
+    known = {"cudaMemGetInfo": _free(node), **dict.fromkeys(nothing, lambda *_: 0)}
     if name not in known:
         raise meaningless_error(f"torch.cuda.cudart().{name}")
     return known[name]

@@ -27,6 +27,7 @@ from emu.errors import RunError
 
 NAME = "cuda"
 CPU = torch.device("cpu")
+PINNED = "_emu_pinned"  # set on tensors in pinned memory of the host
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +136,7 @@ def device_argument_replacements(node: Node) -> Iterator[Replacement]:
         yield Tensor, name, by_name(getattr(Tensor, name), node)
     for where, name, at, argument, *default in _ARGUMENTS:
         yield where, name, _with_host_device(getattr(where, name), node, at, argument, *default)
+    yield torch, "get_device_module", _device_module(torch.get_device_module)
     yield torch, "load", _loads(torch.load, node)
     yield torch, "get_autocast_dtype", _autocast_dtype(torch.get_autocast_dtype)
     yield torch, "get_autocast_gpu_dtype", partial(_autocast_dtype(torch.get_autocast_dtype), NAME)
@@ -195,6 +197,8 @@ def _made_by_name(original: Callable[..., Any], node: Node, argument: str, args:
         args: The other arguments.
         kwargs: The keyword arguments; a device among them becomes the one that really holds the data.
     """
+    if kwargs.pop("pin_memory", False):
+        return _pinned(original(*args, **kwargs))
     device = kwargs.get(argument)
     if device is None:
         return original(*args, **kwargs)
@@ -203,6 +207,14 @@ def _made_by_name(original: Callable[..., Any], node: Node, argument: str, args:
     is_new = host is not device and type(made) is Tensor and made.layout == torch.strided
     if is_new and (memory := current_memory()) is not None and not any(_is_in(made, each) for each in args):
         memory.name(made.untyped_storage())
+    return made
+
+
+def _pinned(made: Tensor) -> Tensor:
+    """Return a new tensor after a note that it is in pinned memory, which is the host's."""
+    setattr(made, PINNED, True)
+    if (memory := current_memory()) is not None:
+        memory.leave(made.untyped_storage())
     return made
 
 
@@ -249,6 +261,16 @@ def _loads(original: Callable[..., Any], node: Node) -> Callable[..., Any]:
         return original(f, node.host(map_location), *args, **kwargs)
 
     return load
+
+
+def _device_module(original: Callable[[Any], Any]) -> Callable[..., Any]:
+    """Return the replacement of `get_device_module`, which gives the module of NPUs if no device is named."""
+
+    @wraps(original)
+    def get_device_module(device: Any = None) -> Any:
+        return original(NAME if device is None else device)
+
+    return get_device_module
 
 
 def _generators(original: Any, node: Node) -> Any:

@@ -21,7 +21,7 @@ from torch.overrides import handle_torch_function, has_torch_function_unary
 from emu.backend.rank.operator_counter import OperatorCounter, current_memory, pause_counting, report_move
 from emu.cluster.npu.batch_norm import batch_norm_replacements
 from emu.cluster.npu.cuda import cuda_replacements
-from emu.cluster.npu.npu import Node, Npu, by_name, device_argument_replacements, is_npu, meaningless_error
+from emu.cluster.npu.npu import PINNED, Node, Npu, by_name, device_argument_replacements, is_npu, meaningless_error
 from emu.cluster.rank_state.rank_state import Replacement, change_modules, replace_attributes
 from emu.errors import RunError
 
@@ -109,9 +109,6 @@ def _sharding_rule(n_outputs: int, n_inputs: int) -> Callable[..., Sequence[Any]
     return placements
 
 
-_PINNED = "_emu_pinned"
-
-
 def _tensor_to(original: Callable[..., Tensor], node: Node) -> Callable[..., Tensor]:
     @wraps(original)
     def to(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
@@ -180,11 +177,11 @@ def _type(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _pin(tensor: Tensor, device: Any = None) -> Tensor:
     """Return a copy of a tensor in pinned memory, as if a device could read it directly."""
-    if hasattr(tensor, _PINNED):
+    if hasattr(tensor, PINNED):
         return tensor
     with pause_counting():
         copy = tensor.detach().clone()
-    setattr(copy, _PINNED, True)
+    setattr(copy, PINNED, True)
     return copy
 
 
@@ -212,7 +209,7 @@ def _npu_replacements(node: Node) -> Iterator[Replacement]:
     yield Tensor, "cuda", _cuda(node)
     yield Tensor, "type", _type(Tensor.type)
     yield Tensor, "pin_memory", _pin
-    yield Tensor, "is_pinned", lambda tensor, *_, **__: hasattr(tensor, _PINNED)
+    yield Tensor, "is_pinned", lambda tensor, *_, **__: hasattr(tensor, PINNED)
     yield Tensor, "record_stream", lambda *_, **__: None
     yield torch.UntypedStorage, "cuda", lambda storage, *_, **__: storage
     yield from batch_norm_replacements()

@@ -25,6 +25,7 @@ class Event(torch.cpu.Event):
     """The replacement of `torch.cpu.Event`: a position of a stream, and the time at which it was recorded."""
 
     now_s: ClassVar[Callable[[], float]] = time.perf_counter  # the time of the calling rank by the clock of events
+    device = torch.device("cpu")
     notices: ClassVar[list[str]] = [THE_HOSTS]  # logged when a rank first asks for the time between two events
 
     def __init__(self, *args: object, **kwargs: object) -> None:
@@ -64,12 +65,13 @@ class Stream(torch.cpu.Stream):
     def __init__(self, *args: object, **kwargs: object) -> None:
         self.streams = streams.current_streams()
         self.number = self.streams.add() if self.streams else DEFAULT
+        self._entered: list[StreamContext] = []
 
     @classmethod
     def of(cls, found: RankStreams | None, number: int) -> "Stream":
         """Return an existing stream of a rank."""
         made = cls.__new__(cls)
-        made.streams, made.number = found, number
+        made.streams, made.number, made._entered = found, number, []
         return made
 
     @classmethod
@@ -82,6 +84,15 @@ class Stream(torch.cpu.Stream):
     def priority_range(cls) -> tuple[int, int]:
         """Return the range of stream priorities (0, 0), as there is only one priority."""
         return 0, 0
+
+    def __enter__(self) -> "Stream":
+        context = StreamContext(self)
+        context.__enter__()
+        self._entered.append(context)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._entered.pop().__exit__(*error)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Stream) or self.number != other.number:
