@@ -220,8 +220,9 @@ def _pinned(made: Tensor) -> Tensor:
 
 def _is_in(made: Tensor, argument: object) -> bool:
     """Return whether a tensor lies in the memory of an argument, as the result of `torch.as_tensor` may."""
-    laid = isinstance(argument, Tensor) and argument.layout == torch.strided
-    return laid and argument.untyped_storage()._cdata == made.untyped_storage()._cdata
+    if not isinstance(argument, Tensor) or argument.layout != torch.strided:
+        return False
+    return argument.untyped_storage()._cdata == made.untyped_storage()._cdata
 
 
 def _with_host_device(
