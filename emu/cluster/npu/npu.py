@@ -222,7 +222,7 @@ def _is_in(made: Tensor, argument: object) -> bool:
     """Return whether a tensor lies in the memory of an argument, as the result of `torch.as_tensor` may."""
     if not isinstance(argument, Tensor) or argument.layout != torch.strided:
         return False
-    return argument.untyped_storage()._cdata == made.untyped_storage()._cdata
+    return bool(argument.untyped_storage()._cdata == made.untyped_storage()._cdata)
 
 
 def _with_host_device(
