@@ -6,12 +6,12 @@ from emu.registry import unknown
 REDUCE_OPERATIONS = ("sum", "avg", "product", "min", "max", "and", "or", "xor")
 
 FP8 = "float8_e4m3fn"  # in which products of FP8 are timed
-_REALS = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
+REALS = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 _MOVED = {FP8: 1, "float8_e5m2": 1}  # types that torch cannot add
 _COMPLEX = {"complex128": 16, "complex64": 8}
 _FLAGS = {"bool": 1}
 _INTEGERS = {"int8": 1, "uint8": 1, "int16": 2, "int32": 4, "int64": 8}
-DTYPES = {**_REALS, **_MOVED, **_COMPLEX, **_FLAGS, **_INTEGERS}  # bytes of an element
+DTYPES = {**REALS, **_MOVED, **_COMPLEX, **_FLAGS, **_INTEGERS}  # bytes of an element
 
 
 def item_bytes(dtype: str) -> int:
@@ -31,7 +31,7 @@ def reductions_of(dtype: str) -> tuple[str, ...]:
         return ()
     if dtype in _COMPLEX:
         return ("sum", "avg")
-    cannot = {"and", "or", "xor"} if dtype in _REALS else {"avg"}
+    cannot = {"and", "or", "xor"} if dtype in REALS else {"avg"} if dtype in _FLAGS else set[str]()
     return tuple(name for name in REDUCE_OPERATIONS if name not in cannot)
 
 

@@ -35,7 +35,7 @@ from emu.cluster.process_services import (
 )
 from emu.cluster.rank_failure import HardExit, RankExit
 from emu.cluster.rank_state.rank_state import Replacement, Settings, replace_attributes
-from emu.cluster.rank_state.script_state import Environment, Main, Modules, standard_streams
+from emu.cluster.rank_state.script_state import SHOWN_WARNINGS, Environment, Main, Modules, standard_streams
 from emu.cluster.script_source import ScriptSource, read_source
 from emu.cluster.strands.strand import RankLocal
 from emu.cluster.threads.threads import LocalCluster
@@ -98,7 +98,7 @@ class Script:
         source = self._source_here()
         code = compile(source.text, str(source.file), "exec")
         main, modules, (streams, levels) = Main(source.file), Modules(source.root, self.shadowed_packages), standard_streams()
-        ranks = make_ranks((main, Environment(), Settings([_FOLDER]), streams, levels, modules))
+        ranks = make_ranks((main, Environment(), Settings([_FOLDER, SHOWN_WARNINGS]), streams, levels, modules))
         launched = _launch_context(source, self.argv, ranks, self.shadowed_packages, self.npu)
         with launched as rank_services, streams.watched(), modules.watched(), source.shown():
 
@@ -293,7 +293,13 @@ def _new_group() -> Callable[..., Any]:
 
 
 def _monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bool = False) -> None:
-    """Block until all ranks of a group have called it; it works with any backend, and `timeout` has no effect."""
+    """Block until all ranks of a group have called it; it works with any backend, and `timeout` has no effect.
+
+    A rank that is no member warns and returns, as with PyTorch's own function.
+    """
+    if distributed_c10d._rank_not_in_group(group):
+        distributed_c10d._warn_not_in_group("monitored_barrier")
+        return
     of: Any = group or distributed_c10d._get_default_group()
     of.monitored_barrier(timeout, wait_all_ranks)
 
@@ -306,9 +312,20 @@ def _split_group(
     group_desc: Any = None,
     backend: object = None,
 ) -> Any:
-    """Return the caller's new group after a split of its group, or None if it is in none; it works with any backend."""
+    """Return the caller's new group after a split of its group, or None if it is in none; it works with any backend.
+
+    Raises:
+        ValueError: The caller is no member of the group, there is no split, or a split is empty or names a rank twice.
+    """
     parent: Any = parent_pg or distributed_c10d._get_default_group()
-    mine = [ranks for ranks in split_ranks or () if parent.rank() in ranks]
+    if distributed_c10d._rank_not_in_group(parent):
+        raise ValueError(
+            "split_group: parent_pg must be a group of the caller, got that of other ranks; let its members split it"
+        )
+    if not split_ranks or any(not ranks or len({*ranks}) < len(ranks) for ranks in split_ranks):
+        wanted = "one or more lists of ranks in the parent group, without an empty one or a rank twice"
+        raise ValueError(f"split_group: split_ranks must be {wanted}, got {split_ranks}; name each rank once")
+    mine = [ranks for ranks in split_ranks if parent.rank() in ranks]
     return parent.split_group(mine[0], timeout, group_desc=group_desc) if mine else None
 
 

@@ -194,7 +194,7 @@ def test_what_is_told_of_a_device():
         assert len(torch.cuda.default_generators) == 2
         assert torch.cuda.memory_stats_as_nested_dict()["allocated_bytes"]["all"]["current"] == 0
         assert torch.cuda.cudart().cudaProfilerStart() == 0
-        for refuse in (lambda: of.L2_cache_size, lambda: torch.cuda.cudart().cudaHostRegister):
+        for refuse in (lambda: of.L2_cache_size, lambda: torch.cuda.cudart().cudaStreamCreate):
             with pytest.raises(RunError, match="has no meaning"):
                 refuse()
         assert not hasattr(of, "no such property")

@@ -88,6 +88,7 @@ CHANGES = {
         lambda: entered(torch.utils.checkpoint.set_checkpoint_early_stop(False)),
         lambda: torch.utils.checkpoint._enable_checkpoint_early_stop,
     ),
+    "how tensors are printed": (lambda: torch.set_printoptions(precision=1, linewidth=5), lambda: str(torch.tensor(1.25))),
     "grad mode": (lambda: torch.set_grad_enabled(False), torch.is_grad_enabled),
     "inference mode": (lambda: entered(torch.inference_mode()), torch.is_inference_mode_enabled),
     "autocast": (lambda: entered(torch.autocast("cpu", torch.bfloat16)), lambda: torch.is_autocast_enabled("cpu")),
@@ -215,6 +216,7 @@ SCRIPT_S = {
         "out.getvalue()",
         "f'{rank}\\n'",
     ),
+    "the folder of temporary files": ("tempfile.tempdir = f'/{rank}'", "tempfile.gettempdir()", "f'/{rank}'"),
 }
 
 
@@ -224,7 +226,7 @@ def test_a_script_s_rank_has_its_own(run, tmp_path, monkeypatch, change, look, e
     before = dist.get_debug_level(), importlib.import_module("os").getcwd()
     run(
         f"""
-import builtins, io, logging, os, sys
+import builtins, io, logging, os, sys, tempfile
 import torch.distributed as dist
 dist.init_process_group()
 rank, top = dist.get_rank(), {str(tmp_path)!r}

@@ -307,6 +307,8 @@ def test_a_collective_on_part_of_a_grid_is_shown(emu) -> None:
         ("all_to_all", "float8_e5m2", "sum"),
         ("broadcast", "complex128", "sum"),
         ("all_gather", "int32", "avg"),
+        ("all_reduce", "int32", "avg"),
+        ("reduce_scatter", "float16", "avg"),
     ],
 )
 def test_every_dtype_and_reduction_ends_right(emu, operation: str, dtype: str, reduce: str) -> None:

@@ -22,7 +22,7 @@ from emu.backend.executor.compiled_program import (
     compile_schedule,
 )
 from emu.backend.executor.crossing import WireMessage
-from emu.backend.executor.reductions import FOLDS, check_reduces, unwritten_mark
+from emu.backend.executor.reductions import FOLDS, check_reduces, divide, unwritten_mark
 from emu.backend.executor.schedule_cells import INBOXES, SCRATCH, STAGE
 from emu.backend.executor.wire import GlooTransfer, GlooWire
 from emu.collective.operation import REDUCING, Operation
@@ -122,7 +122,8 @@ def execute(
         operation: The operation that the schedule does.
         buffers: The buffers of the ranks of this process, all of one dtype.
         counts: [B] the elements of each block; None: the largest buffer is divided evenly, and all ranks are in this process.
-        reduce: One of `REDUCE_OPERATIONS`; avg divides once, at the end. A min or max of zeros of both signs is either.
+        reduce: One of `REDUCE_OPERATIONS`; avg divides once, at the end; inputs in float16 are halved before, so that their sum
+            is not too large. A min or max of zeros of both signs is either.
         wire: The wire to ranks of other processes; None: there are none.
         fill_scratch: True if the executor's own memory is filled with `unwritten_mark` first, so that a read of memory that
             nobody wrote shows in the result. False saves this time, for a program whose results nobody checks.
@@ -142,21 +143,20 @@ def execute(
     if operation.name in REDUCING or schedule.reduce.any():
         check_reduces(operation.name, next(iter(buffers.values())).output.dtype, reduce)
     buffers = _without_overlap(operation, buffers, sizes)
+    dtype, parts = next(iter(buffers.values())).output.dtype, operation.holders if reduce == "avg" else 1
+    halvings = (parts - 1).bit_length() if dtype is torch.float16 else 0  # whose sum could be too large, though no average is
     with torch.no_grad():
-        how = _Execution(
-            reduce, wire, unwritten_mark(next(iter(buffers.values())).output.dtype, reduce) if fill_scratch else None
-        )
+        buffers = _halved(buffers, halvings) if halvings else buffers
+        how = _Execution(reduce, wire, unwritten_mark(dtype, reduce) if fill_scratch else None)
         run = _execute_stacked if _is_worth_stacking(schedule, buffers, sizes) else _execute_here
         run(schedule, operation, buffers, sizes, how)
-        if reduce == "avg" and operation.holders > 1:
-            _divide((pair.output for pair in buffers.values()), operation.holders)
+        for pair in buffers.values() if parts > 1 else ():
+            divide(pair.output, parts / 2**halvings if halvings else parts)
 
 
-def _divide(outputs: Iterable[Tensor], by: int) -> None:
-    """Divide tensors in place."""
-    for output in outputs:
-        parts = torch.view_as_real(output) if output.is_complex() else output  # a complex division rounds otherwise
-        parts.div_(by)
+def _halved(buffers: Mapping[int, Buffers], times: int) -> Mapping[int, Buffers]:
+    """Return the buffers with each input halved some times, in a copy; a number that does not become tiny keeps its bits."""
+    return {rank: Buffers(pair.input * 0.5**times, pair.output) for rank, pair in buffers.items()}
 
 
 @dataclass(frozen=True, eq=False, slots=True)

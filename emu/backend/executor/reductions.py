@@ -23,6 +23,13 @@ FOLDS: dict[str, Callable[..., Tensor]] = {
 }
 
 
+def divide(total: Tensor, by: float) -> Tensor:
+    """Return a sum after a division in place, for an average; a quotient of integers is cut, as NCCL does."""
+    parts = torch.view_as_real(total) if total.is_complex() else total  # a complex division rounds otherwise
+    parts.div_(by, rounding_mode=None if parts.is_floating_point() else "trunc")
+    return total
+
+
 def unwritten_mark(dtype: torch.dtype, reduce: str) -> complex:
     """Return the value that unwritten memory holds for a check: NaN, or an integer that shows in every result.
 
@@ -66,7 +73,7 @@ def _can_take(reduce: str, one: Tensor) -> bool:
     try:
         FOLDS[reduce](one, one, out=one)
         if reduce == "avg":
-            one.div_(1)
+            divide(one, 1)
     except RuntimeError:
         return False
     return True

@@ -334,7 +334,7 @@ def report_move(source: Tensor, copy: Tensor) -> None:
     """Tell the counting modes of this thread that a tensor was copied from the host to the NPU."""
     for memory in _memories():
         memory.leave(source.untyped_storage())
-        memory.hold(copy.untyped_storage())
+        memory.hold(copy.untyped_storage()).named = True
 
 
 def current_memory() -> Memory | None:

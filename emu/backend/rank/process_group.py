@@ -232,11 +232,11 @@ class EmuProcessGroup(_ProcessGroup):  # type: ignore[misc]
         self.barrier().wait()
 
     def split_group(self, ranks: Sequence[int], timeout: timedelta | None = None, *args: Any, **options: Any) -> Any:
-        """Return a new group of the given ranks of this group; None on the other ranks."""
+        """Return a new group of the given ranks of this group, in their order in it; None on the other ranks."""
         if self._rank not in ranks:
             return None
-        members = sorted(self._ranks[rank] for rank in ranks)
-        return dist.new_group(members, timeout, use_local_synchronization=True, group_desc=options.get("group_desc"))
+        members, about = [self._ranks[rank] for rank in sorted(ranks)], options.get("group_desc")
+        return dist.new_group(members, timeout, use_local_synchronization=True, group_desc=about, sort_ranks=False)
 
     def merge_remote_group(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Raise an error, because all ranks of a job are known from the start."""

@@ -13,11 +13,12 @@ _FEW = 4096  # limit of the changes that are kept one by one
 class LiveStorage(weakref.ref[torch.UntypedStorage]):
     """A live storage of a rank, identified by its address; its part of memory, such as weights, may become known later."""
 
-    __slots__ = ("address", "here", "part", "size")
+    __slots__ = ("address", "here", "named", "part", "size")
     address: int
     size: int
     part: int
     here: bool  # True if it lies on the NPU, not on its host
+    named: bool  # True if the program has made it there or moved it there by the name of the device
 
 
 class Memory:
@@ -27,6 +28,7 @@ class Memory:
         self.live_bytes = 0
         self.peak_bytes = 0
         self.peak_since_bytes = 0  # the peak since the last `restart`
+        self.names_npu = False  # whether the program has named a device yet: until then all its tensors lie on the host
         self._held: dict[int, LiveStorage] = {}
         # Changes up to the peak, and later ones: the part of a storage may become known long after.
         self._before: list[tuple[LiveStorage, int]] = []
@@ -38,11 +40,22 @@ class Memory:
         held = self._held.get(storage._cdata)
         if held is None:
             held = LiveStorage(storage, self._release)
-            held.address, held.size, held.part, held.here = storage._cdata, 0, ACTIVATIONS, True
+            held.address, held.size, held.part, held.here, held.named = storage._cdata, 0, ACTIVATIONS, True, False
             self._held[held.address] = held
         if held.here:
             self._change(held, storage.nbytes())
         return held
+
+    def name(self, storage: torch.UntypedStorage) -> None:
+        """Record that the program has put a counted storage on the NPU by the name of the device."""
+        held = self._held.get(storage._cdata)
+        if held is not None:
+            held.named = True
+
+    def is_named(self, storage: torch.UntypedStorage) -> bool:
+        """Return whether the program has put a storage on the NPU by the name of the device."""
+        held = self._held.get(storage._cdata)
+        return held is not None and held.named
 
     def leave(self, storage: torch.UntypedStorage) -> None:
         """Count a storage as moved to the host."""

@@ -18,6 +18,7 @@ from torch.distributed import ReduceOp
 
 from emu.arrays import I64
 from emu.backend.rank.source_lines import SourceLine, in_brackets
+from emu.dtypes import REALS
 from emu.errors import InputError, must_be
 
 REDUCE_OF = {
@@ -285,9 +286,17 @@ def _reduce_name(op: Any) -> str:
 
 
 def _scale(given: Tensor, op: Any) -> Tensor:
-    """Return the input times the rank's own factor, if the reduce operation has one."""
+    """Return the input times the rank's own factor, if the reduce operation has one.
+
+    Raises:
+        InputError: it has one, and the dtype is none of those that PyTorch takes then.
+    """
     if getattr(op, "op", op) != ReduceOp.PREMUL_SUM:
         return given
+    if dtype_name(given.dtype) not in REALS:
+        raise must_be(
+            "_make_nccl_premul_sum", "dtype", f"one of {', '.join(REALS)}", dtype_name(given.dtype), "cast the tensor"
+        )
     factor = op.__getstate__()[1]
     return given * (factor.to(given.dtype) if isinstance(factor, Tensor) else factor)
 

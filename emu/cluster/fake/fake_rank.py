@@ -185,7 +185,8 @@ class FakeRanks(Ranks):
         new_group, init = distributed_c10d._new_group_with_tag, DeviceMesh.__init__
 
         def group(ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
-            self._group(tuple(sorted(ranks or ())), kwargs.get("group_desc"))
+            in_order = sorted if kwargs.get("sort_ranks", True) else list
+            self._group(tuple(in_order(ranks or ())), kwargs.get("group_desc"))
             return new_group(ranks, *args, **kwargs)
 
         def mesh(made: Any, *args: Any, **kwargs: Any) -> None:

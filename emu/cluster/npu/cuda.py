@@ -81,7 +81,7 @@ def _common_answers(node: Node) -> Table:
     return {
         "is_available": lambda: True,
         "device_count": lambda: node.n,
-        "synchronize": lambda *_, **__: None,  # a wait of the host orders no streams
+        "synchronize": lambda *_, **__: Stream.await_requests(),  # a wait of the host orders no streams
         "current_stream": current_stream,
         "set_stream": lambda stream: StreamContext(stream).__enter__(),
         "empty_cache": lambda: None,
@@ -125,9 +125,10 @@ def _devices(node: Node) -> Table:
 def _runtime(node: Node, name: str) -> Any:
     """Return the replacement of a function of CUDA's runtime.
 
-    The one for free memory answers for the NPU; those that begin and end a profile do nothing.
+    The one for free memory answers for the NPU; those that begin and end a profile, and those that pin memory, do nothing.
     """
-    known = {"cudaMemGetInfo": _free(node), **dict.fromkeys(("cudaProfilerStart", "cudaProfilerStop"), lambda: 0)}
+    nothing = ("cudaProfilerStart", "cudaProfilerStop", "cudaHostRegister", "cudaHostUnregister")
+    known = {"cudaMemGetInfo": _free(node), **dict.fromkeys(nothing, lambda *_: 0)}
     if name not in known:
         raise meaningless_error(f"torch.cuda.cudart().{name}")
     return known[name]

@@ -4,11 +4,12 @@ Each rank has one emulated device. The name is translated where it enters PyTorc
 `torch.device("cuda", 0)` is PyTorch's own object, but a tensor or a module that is put or made there is on the CPU; its
 `device` is `cpu` and its `is_cuda` False, as for meshes. So PyTorch and libraries take the path of a CPU, which works here, and
 not that of a GPU, which would fail at the first kernel. `x.to("cuda")` and `x.cpu()` return a copy of x, as between a host and
-its device.
+its device; a tensor that is known to be there already is returned as it is. It is known of storage that was made or put on an
+NPU by its name, and of all tensors of a rank that has named no NPU yet. It is not known of what is computed.
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial, wraps
 from typing import Any
@@ -20,11 +21,13 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.overrides import handle_torch_function, has_torch_function
 from torch.utils._device import DeviceContext, _device_constructors
 
+from emu.backend.rank.operator_counter import current_memory
 from emu.cluster.rank_state.rank_state import Replacement
 from emu.errors import RunError
 
 NAME = "cuda"
 CPU = torch.device("cpu")
+PINNED = "_emu_pinned"  # set on tensors in pinned memory of the host
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,8 @@ class Node(threading.local):
         Raises:
             RunError: another kind of device, or no NPU of this number.
         """
+        if (memory := current_memory()) is not None:
+            memory.names_npu = True
         if device is None:
             return self.current
         if isinstance(device, int):
@@ -131,6 +136,7 @@ def device_argument_replacements(node: Node) -> Iterator[Replacement]:
         yield Tensor, name, by_name(getattr(Tensor, name), node)
     for where, name, at, argument, *default in _ARGUMENTS:
         yield where, name, _with_host_device(getattr(where, name), node, at, argument, *default)
+    yield torch, "get_device_module", _device_module(torch.get_device_module)
     yield torch, "load", _loads(torch.load, node)
     yield torch, "get_autocast_dtype", _autocast_dtype(torch.get_autocast_dtype)
     yield torch, "get_autocast_gpu_dtype", partial(_autocast_dtype(torch.get_autocast_dtype), NAME)
@@ -159,9 +165,7 @@ class Constructor:
         """Create a tensor on the device that the keyword argument names."""
         if has_torch_function(args):  # a handler gets this function, and compares it with PyTorch's
             return handle_torch_function(self, args, *args, **kwargs)
-        if kwargs.get("device") is not None:
-            kwargs["device"] = self._node.host(kwargs["device"])
-        return self._original(*args, **kwargs)
+        return _made_by_name(self._original, self._node, "device", args, kwargs)
 
     def __eq__(self, other: object) -> bool:
         return self is other or self._original is other
@@ -178,11 +182,47 @@ def by_name(original: Callable[..., Any], node: Node, argument: str = "device") 
 
     @wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if kwargs.get(argument) is not None:
-            kwargs[argument] = node.host(kwargs[argument])
-        return original(*args, **kwargs)
+        return _made_by_name(original, node, argument, args, kwargs)
 
     return call
+
+
+def _made_by_name(original: Callable[..., Any], node: Node, argument: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Return the result of a function whose device is a keyword argument; what it makes on an NPU is known to be there.
+
+    Args:
+        original: PyTorch's own function.
+        node: The NPUs that names refer to.
+        argument: The name of the device as a keyword.
+        args: The other arguments.
+        kwargs: The keyword arguments; a device among them becomes the one that really holds the data.
+    """
+    if kwargs.pop("pin_memory", False):
+        return _pinned(original(*args, **kwargs))
+    device = kwargs.get(argument)
+    if device is None:
+        return original(*args, **kwargs)
+    kwargs[argument] = host = node.host(device)
+    made = original(*args, **kwargs)
+    is_new = host is not device and type(made) is Tensor and made.layout == torch.strided
+    if is_new and (memory := current_memory()) is not None and not any(_is_in(made, each) for each in args):
+        memory.name(made.untyped_storage())
+    return made
+
+
+def _pinned(made: Tensor) -> Tensor:
+    """Return a new tensor after a note that it is in pinned memory, which is the host's."""
+    setattr(made, PINNED, True)
+    if (memory := current_memory()) is not None:
+        memory.leave(made.untyped_storage())
+    return made
+
+
+def _is_in(made: Tensor, argument: object) -> bool:
+    """Return whether a tensor lies in the memory of an argument, as the result of `torch.as_tensor` may."""
+    if not isinstance(argument, Tensor) or argument.layout != torch.strided:
+        return False
+    return bool(argument.untyped_storage()._cdata == made.untyped_storage()._cdata)
 
 
 def _with_host_device(
@@ -222,6 +262,16 @@ def _loads(original: Callable[..., Any], node: Node) -> Callable[..., Any]:
         return original(f, node.host(map_location), *args, **kwargs)
 
     return load
+
+
+def _device_module(original: Callable[[Any], Any]) -> Callable[..., Any]:
+    """Return the replacement of `get_device_module`, which gives the module of NPUs if no device is named."""
+
+    @wraps(original)
+    def get_device_module(device: Any = None) -> Any:
+        return original(NAME if device is None else device)
+
+    return get_device_module
 
 
 def _generators(original: Any, node: Node) -> Any:

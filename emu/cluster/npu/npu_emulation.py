@@ -1,8 +1,9 @@
 """All replacements by which a script finds NPUs while its ranks run, and their removal; or the refusal of NPUs.
 
-The methods of a tensor that copy it to an NPU or back to the host are here. If autograd records, nothing is copied, because a
-parameter must stay the object that its optimizer has. A tensor on the host does not count in the NPU's memory, and a copy
-between the two is not in the trace. Changes in modules that load slowly are made once a script has loaded them.
+The methods of a tensor that copy it to an NPU or back to the host are here; `npu` says when they copy. If autograd records,
+nothing is copied, because a parameter must stay the object that its optimizer has. A tensor on the host does not count in the
+NPU's memory, and a copy between the two is not in the trace. Changes in modules that load slowly are made once a script has
+loaded them.
 """
 
 import sys
@@ -17,10 +18,10 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
-from emu.backend.rank.operator_counter import OperatorCounter, pause_counting, report_move
+from emu.backend.rank.operator_counter import OperatorCounter, current_memory, pause_counting, report_move
 from emu.cluster.npu.batch_norm import batch_norm_replacements
 from emu.cluster.npu.cuda import cuda_replacements
-from emu.cluster.npu.npu import Node, Npu, by_name, device_argument_replacements, is_npu, meaningless_error
+from emu.cluster.npu.npu import PINNED, Node, Npu, by_name, device_argument_replacements, is_npu, meaningless_error
 from emu.cluster.rank_state.rank_state import Replacement, change_modules, replace_attributes
 from emu.errors import RunError
 
@@ -108,10 +109,6 @@ def _sharding_rule(n_outputs: int, n_inputs: int) -> Callable[..., Sequence[Any]
     return placements
 
 
-_HERE = "_emu_on_npu"  # set on tensors that are on the NPU
-_PINNED = "_emu_pinned"
-
-
 def _tensor_to(original: Callable[..., Tensor], node: Node) -> Callable[..., Tensor]:
     @wraps(original)
     def to(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
@@ -149,17 +146,24 @@ def _cuda(node: Node) -> Callable[..., Tensor]:
 def _moved_copy(tensor: Tensor, result: Tensor, to_npu: bool) -> Tensor:
     """Return the result of a copy between host and NPU, as a new tensor if PyTorch returned the given one.
 
-    A tensor that was on the target side already is returned as it is.
+    A tensor that is known to be on the target side already is returned as it is.
     """
-    if type(result) not in (Tensor, Parameter) or result.requires_grad or (to_npu and hasattr(result, _HERE)):
+    if type(result) not in (Tensor, Parameter) or result.requires_grad or _is_there(result, to_npu):
         return result
     if result is tensor:
         with pause_counting():
             result = tensor.clone()
     if to_npu:
-        setattr(result, _HERE, True)
         report_move(tensor, result)
     return result
+
+
+def _is_there(tensor: Tensor, on_npu: bool) -> bool:
+    """Return whether a tensor is known to be on the NPU, or else on the host."""
+    memory = current_memory()
+    if memory is None:
+        return False
+    return memory.is_named(tensor.untyped_storage()) if on_npu else not memory.names_npu
 
 
 def _type(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -173,11 +177,11 @@ def _type(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _pin(tensor: Tensor, device: Any = None) -> Tensor:
     """Return a copy of a tensor in pinned memory, as if a device could read it directly."""
-    if hasattr(tensor, _PINNED):
+    if hasattr(tensor, PINNED):
         return tensor
     with pause_counting():
         copy = tensor.detach().clone()
-    setattr(copy, _PINNED, True)
+    setattr(copy, PINNED, True)
     return copy
 
 
@@ -205,7 +209,7 @@ def _npu_replacements(node: Node) -> Iterator[Replacement]:
     yield Tensor, "cuda", _cuda(node)
     yield Tensor, "type", _type(Tensor.type)
     yield Tensor, "pin_memory", _pin
-    yield Tensor, "is_pinned", lambda tensor, *_, **__: hasattr(tensor, _PINNED)
+    yield Tensor, "is_pinned", lambda tensor, *_, **__: hasattr(tensor, PINNED)
     yield Tensor, "record_stream", lambda *_, **__: None
     yield torch.UntypedStorage, "cuda", lambda storage, *_, **__: storage
     yield from batch_norm_replacements()

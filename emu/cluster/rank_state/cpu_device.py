@@ -25,6 +25,7 @@ class Event(torch.cpu.Event):
     """The replacement of `torch.cpu.Event`: a position of a stream, and the time at which it was recorded."""
 
     now_s: ClassVar[Callable[[], float]] = time.perf_counter  # the time of the calling rank by the clock of events
+    device = torch.device("cpu")
     notices: ClassVar[list[str]] = [THE_HOSTS]  # logged when a rank first asks for the time between two events
 
     def __init__(self, *args: object, **kwargs: object) -> None:
@@ -57,18 +58,20 @@ class Event(torch.cpu.Event):
 class Stream(torch.cpu.Stream):
     """The replacement of `torch.cpu.Stream`: a stream of the rank that creates it; without effect in a thread of no rank."""
 
+    await_requests: ClassVar[Callable[[], None]] = lambda: None  # returns once the calling rank has no open request
     priority, cuda_stream = 0, 0
     device, device_type, device_index, stream_id = torch.device("cpu"), 0, 0, 0
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         self.streams = streams.current_streams()
         self.number = self.streams.add() if self.streams else DEFAULT
+        self._entered: list[StreamContext] = []
 
     @classmethod
     def of(cls, found: RankStreams | None, number: int) -> "Stream":
         """Return an existing stream of a rank."""
         made = cls.__new__(cls)
-        made.streams, made.number = found, number
+        made.streams, made.number, made._entered = found, number, []
         return made
 
     @classmethod
@@ -81,6 +84,15 @@ class Stream(torch.cpu.Stream):
     def priority_range(cls) -> tuple[int, int]:
         """Return the range of stream priorities (0, 0), as there is only one priority."""
         return 0, 0
+
+    def __enter__(self) -> "Stream":
+        context = StreamContext(self)
+        context.__enter__()
+        self._entered.append(context)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._entered.pop().__exit__(*error)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Stream) or self.number != other.number:
@@ -114,7 +126,7 @@ class Stream(torch.cpu.Stream):
         return True
 
     def synchronize(self) -> None:
-        """Do nothing, because a wait of the host does not order streams."""
+        """Do nothing: a wait of the host orders no streams, and a stream's collectives are done before its next work."""
 
 
 class StreamContext(AbstractContextManager[None]):
@@ -144,20 +156,18 @@ def current_stream(device: object = None) -> Stream:
 
 
 @contextmanager
-def emulate_device(now_s: Callable[[], float] = time.perf_counter, notices: list[str] = Event.notices) -> Iterator[None]:
+def emulate_device(
+    now_s: Callable[[], float] = time.perf_counter,
+    notices: list[str] = Event.notices,
+    await_requests: Callable[[], None] = Stream.await_requests,
+) -> Iterator[None]:
     """Give recorded ranks streams and events on the CPU while the context lasts.
 
     Args:
         now_s: A function that returns the time of the calling rank in seconds, by which events measure.
         notices: Lines that are logged when a rank first asks for the time between two events; the list is then empty.
+        await_requests: A function that returns once all requests of the calling rank are done.
     """
-    resize = torch.UntypedStorage.resize_
-
-    def resize_(storage: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
-        found: torch.UntypedStorage = resize(storage, size)
-        report_resize(storage)
-        return found
-
     new = {
         "Stream": Stream,
         "Event": Event,
@@ -169,7 +179,19 @@ def emulate_device(now_s: Callable[[], float] = time.perf_counter, notices: list
         *((torch.cpu, name, value) for name, value in new.items()),
         (Event, "now_s", staticmethod(now_s)),
         (Event, "notices", notices),
+        (Stream, "await_requests", staticmethod(await_requests)),
         (torch.accelerator, "current_stream", current_stream),
-        (torch.UntypedStorage, "resize_", resize_),
+        (torch.UntypedStorage, "resize_", _reported_resize(torch.UntypedStorage.resize_)),
     ):
         yield
+
+
+def _reported_resize(resize: Callable[[torch.UntypedStorage, int], torch.UntypedStorage]) -> Callable[..., object]:
+    """Return the replacement of the storage's `resize_`, which reports the new size to the counter."""
+
+    def resize_(storage: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
+        found = resize(storage, size)
+        report_resize(storage)
+        return found
+
+    return resize_

@@ -83,6 +83,7 @@ _HOOKS = (
 )
 _ATTRIBUTES = {
     "concurrent.futures.thread": ("_shutdown",),
+    "torch._tensor_str": tuple(f"PRINT_OPTS.{name}" for name in vars(torch._tensor_str.PRINT_OPTS)),
     "torch.nn.modules.module": _HOOKS,
     "torch.optim.optimizer": ("_global_optimizer_pre_hooks", "_global_optimizer_post_hooks"),
     "torch.nn.utils.parametrize": ("_cache", "_cache_enabled"),  # set by `cached`

@@ -4,6 +4,7 @@ import logging
 import os
 import sys
 import types
+import warnings
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
@@ -11,13 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from emu.backend.rank.source_lines import is_users
-from emu.cluster.rank_state.rank_state import Attributes, Settings, first_finder
+from emu.cluster.rank_state.rank_state import Attributes, Setting, Settings, first_finder
 
 _ATTRIBUTES = {
     "sys": ("argv", "path", "stdin", "stdout", "stderr"),
     "threading": ("excepthook",),
     "builtins": ("print",),  # scripts often replace it to let one rank print
     "logging": ("root.handlers", "root.filters", "Logger.manager.loggerDict"),
+    "warnings": ("filters", "showwarning", "_showwarnmsg_impl"),
+    "tempfile": ("tempdir",),
 }
 _LEVELS = (  # their functions clear the cache of `logging`, which is that of the loggers of `loggerDict`
     (lambda: logging.root.level, logging.root.setLevel),
@@ -26,10 +29,23 @@ _LEVELS = (  # their functions clear the cache of `logging`, which is that of th
 # A module is locked during its import; a rank that pauses there must not block the imports of others.
 _TABLES: tuple[dict[str, Any], ...] = (sys.modules, sys.modules["_frozen_importlib"]._module_locks)
 _ABSENT = (None,) * len(_TABLES)
+_LOUD = ("error", "always")  # actions for which it does not count that a warning has been shown before
+
+
+def _loud_filters() -> list[tuple[Any, ...]]:
+    return [each for each in warnings.filters if each[0] in _LOUD]
+
+
+def _forget_shown(_: object) -> None:
+    """Let `warnings` forget what it has shown, which it would not show a rank again whose filters say so."""
+    warnings._filters_mutated()  # type: ignore[attr-defined]  # what the module calls where its filters change
+
+
+SHOWN_WARNINGS: Setting = (_loud_filters, _forget_shown)  # it is loaded before the filters of the next rank
 
 
 def standard_streams() -> tuple[Attributes, Settings]:
-    """Return the state of arguments, standard streams, the handler of errors in threads, loggers, and levels of `logging`.
+    """Return the state of arguments, streams, the handler of errors in threads, warnings, loggers, and levels of `logging`.
 
     The first part must be `watched` while ranks run. The logger of an installed module is shared.
     """

@@ -1,7 +1,9 @@
 """PyTorch's key-value stores, shared by all ranks of a job; a rank that waits for a key lets other ranks run."""
 
 import importlib
+import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -31,7 +33,7 @@ class Stores:
     """
 
     def __init__(self, base: Any = None) -> None:
-        self._base, self.is_polled = base, base is not None
+        self._base, self.is_polled, self.process = base, base is not None, os.getpid()
         self._tables: dict[str, Any] = {}
         self._all: list[SharedStore] = []  # of which PyTorch may hold the C++ side alone
 
@@ -90,12 +92,18 @@ class SharedStore(_Store):  # type: ignore[misc]
         if strand is None or strand.is_outside:
             self.table.wait(list(keys), most)
             return
-        until_s = None if most == _UNSAID else strand.wait_table.after(most.total_seconds())
-        wait = Wait(f"{_named(keys)} of a store", caller(), self.table, lambda: self.table.check(list(keys)))
-        while not self.table.check(list(keys)):
+        if not self._until(strand, f"{_named(keys)} of a store", lambda: bool(self.table.check(list(keys))), most):
+            raise self.late(keys, most)
+
+    def _until(self, strand: Strand, what: str, has_come: Callable[[], bool], timeout: timedelta) -> bool:
+        """Let other strands run until something has come, and return whether it came within the timeout."""
+        until_s = None if timeout == _UNSAID else strand.wait_table.after(timeout.total_seconds())
+        wait = Wait(what, caller(), self.table, has_come)
+        while not has_come():
             if until_s is not None and strand.wait_table.now() >= until_s:
-                raise self.late(keys, most)
+                return False
             self._wait(strand, wait, until_s)
+        return True
 
     def late(self, keys: Sequence[str], timeout: timedelta) -> Exception:
         """Return the error for keys that no rank has set within the timeout."""
@@ -107,6 +115,30 @@ class SharedStore(_Store):  # type: ignore[misc]
         block_on(strand, wait, asked_s if until_s is None or asked_s is None else min(asked_s, until_s))
 
     set, add, append, compare_set, multi_set = map(_writing, ("set", "add", "append", "compare_set", "multi_set"))
+    queue_push = _writing("queue_push")
+
+    def queue_pop(self, key: str, block: bool = True) -> Any:
+        """Return the first value of a queue and remove it, once there is one.
+
+        Raises:
+            DistStoreError: There is none within the store's timeout.
+            QueueEmptyError: There is none, and `block` is False.
+        """
+        strand = current_strand()
+        while block and strand is not None and not strand.is_outside:
+            if not self._until(strand, f"queue {key!r} of a store", lambda: self.queue_len(key) > 0, self.timeout):
+                raise self.late([key], self.timeout)
+            with suppress(dist.QueueEmptyError):  # another process has taken it
+                return self.table.queue_pop(key, False)
+        return self.table.queue_pop(key, block)
+
+    def queue_len(self, key: str) -> int:
+        """Return the number of values in a queue."""
+        return int(self.table.queue_len(key))
+
+    def list_keys(self) -> list[str]:
+        """Return all keys of the store, but for that by which PyTorch counts who has come."""
+        return [key for key in self.table.list_keys() if key != _WORKERS]
 
     def get(self, key: str) -> Any:
         """Return the value of a key, once the key exists."""
@@ -135,8 +167,8 @@ class SharedStore(_Store):  # type: ignore[misc]
         return bool(self.table.delete_key(key))
 
     def num_keys(self) -> int:
-        """Return the number of keys."""
-        return int(self.table.num_keys())
+        """Return the number of keys; that of a table of other processes' store would be that of all tables."""
+        return len(self.table.list_keys()) if self._is_polled else int(self.table.num_keys())
 
     def has_extended_api(self) -> bool:
         """Return True, because `append` and similar methods exist."""
@@ -189,10 +221,41 @@ def _file_store(stores: Stores) -> Callable[..., SharedStore]:
     return FileStore
 
 
+class _PortStore(SharedStore):
+    """A store at a port of a host, whose server closes the port when its object ends, if all ranks have come to it."""
+
+    is_served = False  # whether this is the object of the server, and all ranks have come
+    hosts: SharedStore  # the table of all stores
+    _stores: Stores | None = None  # None: it was not opened
+
+    def open_at(self, stores: Stores, host: str, port: int, timeout: timedelta, *, is_master: bool, is_shared: bool) -> str:
+        """Open the store that is served at a port once there is one, and return its name among all stores."""
+        self.hosts = SharedStore(stores.open("hosts"), stores.is_polled)
+        self.host, self.port = host, port or _FIRST_PORT + self.hosts.add("ports", 1)
+        self._at = f"{host}:{self.port}"
+        if is_master:
+            _claim(self.hosts, host, self.port, is_shared=is_shared)
+        self.hosts.wait([self._at], timeout)
+        name = f"{self._at}#{self.hosts.add(f'{self._at} closed', 0)}"
+        super().__init__(stores.open(name), stores.is_polled)
+        self.set_timeout(timeout)
+        self._stores = stores
+        return name
+
+    def __del__(self) -> None:
+        """Keep the store for PyTorch's C++ side, and close the port of a server to which all ranks have come."""
+        if self._stores is None:
+            return
+        self._stores.keep(self)
+        if self.is_served and os.getpid() == self._stores.process:
+            with suppress(RuntimeError):  # the job has ended
+                _close(self.hosts, self._at)
+
+
 def _tcp_store(stores: Stores) -> Callable[..., SharedStore]:
     """Return the replacement of `TCPStore`: the cluster serves its keys, and nothing listens at the port."""
 
-    class TCPStore(SharedStore):
+    class TCPStore(_PortStore):
         def __init__(
             self,
             host_name: str,
@@ -204,15 +267,9 @@ def _tcp_store(stores: Stores) -> Callable[..., SharedStore]:
             *args: object,
             **kwargs: object,
         ) -> None:
-            hosts = SharedStore(stores.open("hosts"), stores.is_polled)
-            self.host, self.port = host_name, port or _FIRST_PORT + hosts.add("ports", 1)
-            at = f"{host_name}:{self.port}"
-            if is_master:
-                _claim(hosts, host_name, self.port, is_shared=bool(kwargs.get("multi_tenant")))
-            super().__init__(stores.open(at), stores.is_polled)
-            stores.keep(self).set_timeout(timeout)
-            hosts.wait([at], timeout)
-            _meet(self, world_size if wait_for_workers else None, is_master)
+            is_shared = bool(kwargs.get("multi_tenant"))
+            name = self.open_at(stores, host_name, port, timeout, is_master=is_master, is_shared=is_shared)
+            self.is_served = _meet(self, name, world_size if wait_for_workers else None, is_master)
 
     return TCPStore
 
@@ -223,17 +280,35 @@ def _claim(hosts: SharedStore, host: str, port: int, *, is_shared: bool) -> None
     Raises:
         DistNetworkError: Another store listens there, and the two are not shared.
     """
-    if hosts.add(f"{host}:{port}", 1) > 1 and not is_shared:
+    at = f"{host}:{port}"
+    if hosts.add(at, 1) > 1 and not is_shared:
+        hosts.add(at, -1)
         raise dist.DistNetworkError(f"another store listens at port {port} of {host} already; take another port")
 
 
-def _meet(store: SharedStore, world_size: int | None, is_master: bool) -> None:
-    """Count the ranks that have opened a store, and let the rank that serves the store wait until all have opened it."""
+def _close(hosts: SharedStore, at: str) -> None:
+    """Record that a store listens at an address no longer: after the last of them, the next one there begins without keys."""
+    if hosts.table.add(at, -1) == 0:
+        hosts.table.add(f"{at} closed", 1)
+        hosts.table.delete_key(at)
+
+
+def _meet(store: _PortStore, name: str, world_size: int | None, is_master: bool) -> bool:
+    """Count the ranks that have opened a store; the rank that serves it waits until all have opened it, at least once.
+
+    Args:
+        store: The store.
+        name: Its name among all stores.
+        world_size: The number of the ranks; None: nobody waits.
+        is_master: Whether the caller serves the store.
+
+    Returns:
+        Whether the caller serves it and all have come.
+    """
     if world_size is None or world_size < 0:
-        return
-    come = store.add(_WORKERS, 1)
-    if come == world_size:
-        store.set(f"{_WORKERS}all", "1")
+        return False
+    if store.add(_WORKERS, 1) == world_size:
+        store.hosts.set(f"{name} with all ranks", "1")
     if is_master:
-        store.wait([f"{_WORKERS}all"])
-        store.delete_key(f"{_WORKERS}all")
+        store.hosts.wait([f"{name} with all ranks"], store.timeout)
+    return is_master

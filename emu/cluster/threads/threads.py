@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from datetime import timedelta
 from functools import partial
 from typing import TextIO, TypeVar
-from weakref import ref
+from weakref import WeakKeyDictionary, ref
 
 import torch
 import torch.distributed as dist
@@ -50,6 +50,7 @@ from emu.collective.choice import Choice
 from emu.errors import LEAVES_THREADS, InputError, RunError, must_be
 
 T = TypeVar("T")
+_Works = WeakKeyDictionary[RequestWork, None]
 _MOST_POLLS = 10_000
 _MOST_TIMED_POLLS, _POLL_S = 1_000, 0.001  # where the answer comes from the coordinator
 
@@ -100,6 +101,7 @@ class ThreadRanks(Ranks):
         self._choice, self._recording, self._coordinator = choice or Choice(), recording, coordinator
         self._stores = Stores(None if coordinator is None else coordinator.store)
         self._joins: defaultdict[int, int] = defaultdict(int)
+        self._works: defaultdict[int, _Works] = defaultdict(WeakKeyDictionary)  # by rank, in the order of requests
         self._process, self._polls = os.getpid(), 0
         self._calls = CallMatcher()
         self._attributes, library = library_state()
@@ -133,7 +135,8 @@ class ThreadRanks(Ranks):
         bodies = [partial(self._body, rank, program, results) for rank in self.ranks]
         named = zip(self.ranks, bodies, strict=True)
         threads = [threading.Thread(target=body, name=f"rank {rank}", daemon=True) for rank, body in named]
-        recorded = (self._recording.hooks(), emulate_device(*self._clock.of_events())) if self._recording is not None else ()
+        device = emulate_device(*self._clock.of_events(), self._await_requests)
+        recorded = (self._recording.hooks(), device) if self._recording is not None else ()
         told = (
             self._coordinator.run_orders(self._execute_ordered, self._clock.listeners())
             if self._coordinator is not None
@@ -205,6 +208,7 @@ class ThreadRanks(Ranks):
         work = RequestWork(
             request.result, partial(self._block, rank), partial(self._poll, rank), later=self._clock.answers_later
         )
+        self._works[rank][work] = None
         self._clock.asked(rank, work, asked_s)
         arrival = self._calls.number_request(request, work)
         step = 0
@@ -268,6 +272,16 @@ class ThreadRanks(Ranks):
             if this_strand().must_end:
                 raise StrandEnd
             work.finish(self._wait_table.stopped())
+
+    def _await_requests(self) -> None:
+        """Block until all requests of the calling rank are done, also those whose works the program has dropped."""
+        strand = current_strand()
+        if strand is None:  # as in a process that a rank has started
+            return
+        for work in [each for each in [*self._works[strand.rank]] if not each.done]:
+            self._block(strand.rank, work, None)
+            if (error := work.exception()) is not None:
+                raise error
 
     def _poll(self, rank: int, work: RequestWork) -> None:
         """Let other ranks run after a rank has polled a request; a rank that polls forever ends the run."""

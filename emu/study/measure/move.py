@@ -18,7 +18,7 @@ from torch import Tensor
 
 from emu.arrays import I64, ramps
 from emu.backend.executor.executor import Buffers, execute
-from emu.backend.executor.reductions import FOLDS, unwritten_mark
+from emu.backend.executor.reductions import FOLDS, divide, unwritten_mark
 from emu.backend.rank.process_group import EmuProcessGroup
 from emu.backend.rank.rank_requests import KnownBlocks, RankRequest
 from emu.collective.choice import Choice
@@ -112,8 +112,9 @@ class Payload:
         """Return all blocks reduced over the ranks that hold them, computed in exact integers and rounded to the dtype."""
         parts = torch.view_as_real(self.sequence) if self.sequence.is_complex() else self.sequence
         total = self._folded(parts.to(torch.int64), FOLDS[self.reduce])
-        held = total.to(parts.dtype)
-        held = held / self.operation.holders if self.reduce == "avg" else held
+        held = (
+            divide(total.to(parts.dtype, copy=True), self.operation.holders) if self.reduce == "avg" else total.to(parts.dtype)
+        )
         return torch.view_as_complex(held) if self.sequence.is_complex() else held
 
     def _folded(self, exact: Tensor, fold: Fold) -> Tensor:

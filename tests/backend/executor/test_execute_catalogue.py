@@ -221,7 +221,6 @@ _BITS = "and, or or xor"
 @pytest.mark.parametrize(
     ("dtype", "reduce", "said"),
     [
-        (torch.int64, "avg", f"reduce must be sum, product, min, max, {_BITS} for int64, got 'avg'"),
         (torch.bool, "avg", f"reduce must be sum, product, min, max, {_BITS} for bool, got 'avg'"),
         (torch.float32, "xor", "reduce must be sum, avg, product, min or max for float32, got 'xor'"),
         (torch.complex64, "min", "reduce must be sum or avg for complex64, got 'min'"),
@@ -270,6 +269,33 @@ def test_of_zeros_of_both_signs_every_rank_gets_the_same(name: str, reduce: str)
     first, *others = (pair.output.view(torch.int32) for pair in made.values())
     assert not made[0].output.any()
     assert all(torch.equal(first, bits) for bits in others)
+
+
+@pytest.mark.parametrize("n", [3, 4, 8])
+@pytest.mark.parametrize("lay", [side_by_side, apart])
+def test_an_average_in_float16_is_right_where_the_sum_would_be_too_large(n: int, lay):
+    given = [torch.full((33,), 40000.0 + 64 * r, dtype=torch.float16) for r in range(n)]
+    op = operation("all_reduce", n)
+    made = buffers(op, given, np.array([33]), lay)
+    execute(algorithm("all_reduce", "ring").schedule(n), op, made, reduce="avg")
+    expected = torch.stack(given).double().mean(0)
+    assert all((pair.output.double() / expected - 1).abs().max() < 2e-3 for pair in made.values())
+
+
+def test_an_average_in_float16_has_the_bits_of_the_sum_divided_where_the_sum_fits():
+    given = [torch.randint(-99, 99, (50,), generator=torch.Generator().manual_seed(r)).half() for r in range(7)]
+    op = operation("all_reduce", 7)
+    made = buffers(op, given, np.array([50]), apart)
+    execute(algorithm("all_reduce", "ring").schedule(7), op, made, reduce="avg")
+    assert all(torch.equal(pair.output, torch.stack(given).sum(0) / 7) for pair in made.values())
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int32, torch.int64])
+def test_an_average_of_integers_is_cut_towards_zero(dtype: torch.dtype):
+    op = operation("all_reduce", 3)
+    made = buffers(op, [torch.tensor([r, -r, 7, -7]).to(dtype) for r in (1, 3, 4)], np.array([4]), apart)
+    execute(algorithm("all_reduce", "ring").schedule(3), op, made, reduce="avg")
+    assert all(pair.output.tolist() == [2, -2, 7, -7] for pair in made.values())
 
 
 def test_float8_is_moved_as_it_is():

@@ -173,6 +173,21 @@ def test_a_sum_of_what_each_rank_multiplies_first():
     assert ThreadRanks(2).run(program) == [([30.0, 30.0], [3.0] * 3, 0.0, 3.0), ([30.0, 30.0], [1.0] * 3, 3.0, 6.0)]
 
 
+def test_a_sum_of_integers_that_are_multiplied_first_is_refused_by_its_dtype():
+    with pytest.raises(RunError, match=r"rank \d: _make_nccl_premul_sum: dtype must be one of float64, .*, got 'int64'; cast"):
+        ThreadRanks(2).run(lambda _: dist.all_reduce(torch.tensor([2]), dist._make_nccl_premul_sum(2.0)))
+
+
+@pytest.mark.parametrize(("value", "mean"), [(torch.full((4,), 4e4, dtype=torch.float16), 4e4), (torch.tensor([-7]), -10)])
+def test_averages_are_those_of_nccl_in_float16_and_of_integers(value, mean):
+    def program(rank):
+        mine = value * (1 if value.is_floating_point() else 1 + rank // 2 * 2 - rank % 2)
+        dist.all_reduce(mine, dist.ReduceOp.AVG)
+        return mine[0].item()
+
+    assert ThreadRanks(4).run(program) == [mean] * 4
+
+
 def test_requests_that_are_coalesced_by_device_are_awaited_together():
     def program(rank):
         group, device = dist.group.WORLD, torch.device("cpu")

@@ -1,5 +1,6 @@
 """PyTorch's stores on ranks of one process: who waits for a key lets the others run."""
 
+import gc
 import threading
 from datetime import timedelta
 
@@ -8,6 +9,7 @@ import torch.distributed as dist
 
 from emu.cluster.threads.threads import ThreadRanks
 from emu.errors import RunError
+from tests.cluster.apart import run_apart
 
 N = 3
 NEXT_PORT = 29_700
@@ -123,3 +125,84 @@ def test_a_second_store_at_a_port_is_refused():
 def test_a_store_without_a_server_is_named_at_once():
     with pytest.raises(RunError, match=r"deadlock: rank 0 waits for key '127.0.0.1:\d+' of a store"):
         ThreadRanks(1).run(lambda _: dist.TCPStore("127.0.0.1", NEXT_PORT, is_master=False))
+
+
+def reopened(rank):
+    """Return what a rank finds in a store that is opened again at the port of one that has been dropped."""
+    found = []
+    for turn in range(3):
+        store = dist.TCPStore("127.0.0.1", NEXT_PORT + 1, N, is_master=rank == 0, timeout=timedelta(seconds=20))
+        found += [store.check([f"turn {each}"]) for each in range(turn)]
+        store.set(f"key {rank}", "here")
+        store.set(f"turn {turn}", "1")
+        store.wait([f"key {each}" for each in range(N)])
+        del store
+        dist.barrier()
+    return found
+
+
+def queued(rank):
+    """Return what the last rank takes from queues of a store, and its keys."""
+    store = dist.TCPStore("127.0.0.1", NEXT_PORT + 2, N, is_master=rank == 0)
+    if rank < N - 1:
+        store.queue_push(f"of {rank}", f"value {rank}")
+        dist.barrier()
+        return None
+    values = [store.queue_pop(f"of {each}") for each in range(N - 1)]
+    dist.barrier()
+    with pytest.raises(dist.QueueEmptyError):
+        store.queue_pop("of 0", block=False)
+    store.set_timeout(timedelta(seconds=0.1))
+    with pytest.raises(dist.DistStoreError, match="wait timeout after 100ms, keys: of 0"):
+        store.queue_pop("of 0")
+    store.set("key", "value")
+    return values, store.queue_len("of 1"), store.list_keys(), store.num_keys()
+
+
+QUEUED = [None] * (N - 1) + [([f"value {each}".encode() for each in range(N - 1)], 0, ["key"], 2)]
+
+
+def test_a_store_is_opened_anew_at_the_port_of_one_that_was_dropped():
+    assert ThreadRanks(N).run(reopened) == [[False] * 3] * N
+
+
+def test_a_store_has_queues_and_lists_its_keys():
+    assert ThreadRanks(N).run(queued) == QUEUED
+
+
+@pytest.mark.parametrize("per_process", [1, 2])
+def test_also_in_processes(per_process):
+    assert run_apart(N, per_process, reopened)[0] == [[False] * 3] * N
+    assert run_apart(N, per_process, queued)[0] == QUEUED
+
+
+def test_a_queue_that_nobody_fills_is_a_deadlock():
+    def program(rank):
+        if rank == 0:
+            dist.TCPStore("127.0.0.1", NEXT_PORT, 1, is_master=True).queue_pop("empty")
+
+    with pytest.raises(RunError, match=r"deadlock: rank 0 waits for queue 'empty' of a store"):
+        ThreadRanks(2).run(program)
+
+
+def test_the_store_of_a_rendezvous_can_be_asked_for_again(monkeypatch):
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", str(NEXT_PORT + 3))
+
+    def program(rank):
+        stores = [next(dist.rendezvous(f"env://?rank={rank}&world_size={N}"))[0] for _ in range(3)]
+        stores[rank].set(f"{rank}", "here")
+        return [store.get(f"{(rank + 1) % N}") for store in stores]
+
+    assert ThreadRanks(N).run(program) == [[b"here"] * 3] * N
+
+
+def test_a_store_that_pytorch_alone_holds_is_still_there():
+    def program(rank):
+        store = dist.PrefixStore("a", dist.TCPStore("127.0.0.1", NEXT_PORT + 4, N, is_master=rank == 0))
+        gc.collect()
+        dist.barrier()
+        store.set(f"{rank}", "here")
+        return store.get(f"{(rank + 1) % N}")
+
+    assert ThreadRanks(N).run(program) == [b"here"] * N
