@@ -16,7 +16,7 @@ from emu.arrays import I64, Bool, column
 from emu.topology.topology import GangPlacer, Topology
 
 NOWHERE = column([], np.int64)
-_AT_ONCE = 64  # shapes of boxes that become tuples at one time
+_PART = 64  # shapes of boxes that become tuples together
 _KEPT_BYTES = 2**28  # of the free boxes of few dims that are kept while the place of one job is searched
 
 
@@ -186,8 +186,8 @@ def _free_runs(free: Bool, dim: int, extent: int) -> Bool:
 def _shapes(dims: tuple[int, ...], size: int) -> Iterator[tuple[int, ...]]:
     """Yield the shapes of boxes with room for a job: the smallest first, and of these the one with the least surface."""
     shapes = _ordered_shapes(dims, size)
-    for first in range(0, len(shapes), _AT_ONCE):
-        yield from map(tuple, shapes[first : first + _AT_ONCE].tolist())
+    for first in range(0, len(shapes), _PART):
+        yield from map(tuple, shapes[first : first + _PART].tolist())
 
 
 @lru_cache(maxsize=2**9)

@@ -162,3 +162,14 @@ def test_rows_on_stdout_are_not_mixed_with_what_a_script_prints(emu, tmp_path):
     assert done.err.count("hi\n") == 2
     [line] = done.out.splitlines()
     assert json.loads(line)["ranks"] == 2
+
+
+def test_the_answer_of_a_script_without_a_step_has_a_page_and_no_rows(tmp_path):
+    script = tmp_path / "idle.py"
+    script.write_text("pass\n")
+    found = library.run(script, ranks=2, topology="ub-mesh:board")
+    found.save(tmp_path / "t.html")
+    assert "so there is nothing to time" in (tmp_path / "t.html").read_text()
+    assert len(found.to_pandas()) == 0
+    with pytest.raises(InputError, match="nothing to time"):
+        found.save_timeline(tmp_path / "t.json")

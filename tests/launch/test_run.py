@@ -7,9 +7,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from emu.errors import InputError
-from launch.front.steps.runs import run
-
 SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
 BOARD = "ub-mesh:board"
 SWITCH = "switch:n=8,bandwidth=450GB/s,latency=500ns"
@@ -200,17 +197,6 @@ def test_the_scripts_own_exit_code_is_the_command_s(emu, tmp_path: Path) -> None
     assert (done.code, done.out) == (7, "")
     assert done.err.endswith("emu: as the script has failed, nothing is timed\n")
     assert not any(file.exists() for file in files)
-
-
-def test_the_answer_of_a_script_without_a_step_has_a_page_and_no_rows(tmp_path: Path) -> None:
-    script = tmp_path / "idle.py"
-    script.write_text("pass\n")
-    found = run(script, ranks=2, topology=BOARD)
-    found.save(tmp_path / "t.html")
-    assert "so there is nothing to time" in (tmp_path / "t.html").read_text()
-    assert len(found.to_pandas()) == 0
-    with pytest.raises(InputError, match="nothing to time"):
-        found.save_timeline(tmp_path / "t.json")
 
 
 def test_everything_after_the_script_is_the_scripts(emu, tmp_path: Path) -> None:
