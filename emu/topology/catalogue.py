@@ -144,7 +144,7 @@ class Blueprint:
     @property
     def example(self) -> str:
         """The name of the topology with settings of a small instance, as `--topology` takes it."""
-        return ":".join(filter(None, (self.name, self.examples[0])))
+        return ":".join(filter(None, (self.name, *self.examples[:1])))
 
     def arguments(self, given: dict[str, str]) -> dict[str, Any]:
         """Return the arguments of the builder, parsed from the texts of settings.

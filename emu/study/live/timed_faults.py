@@ -182,7 +182,7 @@ def _step(moments: Sequence[MachineMoment], number: int, low: int, high: int) ->
 def _mending_fs(moments: Sequence[MachineMoment], low: int, high: int) -> int:
     """Return the ticks of a step in which repairs were under way; where several are, they count once."""
     ticks, until = 0, low
-    for moment in (moment for moment in moments if moment.mended_fs):
-        begin, end = max(moment.time_fs - moment.mended_fs, until), min(moment.time_fs, high)
-        ticks, until = ticks + max(0, end - begin), max(until, end)
+    for begin, end in sorted((moment.time_fs - moment.mended_fs, moment.time_fs) for moment in moments if moment.mended_fs):
+        ticks += max(0, min(end, high) - max(begin, until))
+        until = max(until, min(end, high))
     return ticks

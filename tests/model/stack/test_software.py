@@ -29,6 +29,7 @@ STEPS = (
     ("gpt-tiny", "cp=2,recompute=full", ""),
     ("gpt3-175b", "tp=2", ""),
     ("gpt-moe-tiny", "tp=2,sp,dp=2", ""),
+    ("deepseek-tiny", "tp=2,sp", ""),
     ("gpt-moe-tiny", "dp=2,ep=2", "fp8=tensor"),
     ("gpt-moe-tiny", "dp=2,ep=2,dropout=0.1", "dispatch=float8_e4m3fn"),
 )

@@ -108,10 +108,11 @@ def test_software_that_leaves_links_another_bandwidth_is_refused_by_the_name_of_
 def test_jobs_begin_at_their_start_and_on_a_circle_as_much_later_as_they_are_turned(monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = (placed(5), placed(70), placed(900))
     beside = SideBySide(request(), TOPOLOGY, jobs, is_composed=False)
-    vars(beside)["profiles"] = vars(beside)["common_links"] = "given"
-    monkeypatch.setattr(side_by_side, "shifts_of", lambda *_: [1000, 0, 300])
+    vars(beside)["profiles"] = [SimpleNamespace(step_fs=step_fs) for step_fs in (1000, 50, 400)]
+    vars(beside)["common_links"] = "given"
+    monkeypatch.setattr(side_by_side, "shifts_of", lambda *_: [0, 20, 300])
     assert beside.begins_fs(NONE) == [5, 70, 900]
-    assert beside.begins_fs(CIRCLE) == [1005, 70, 1200]
+    assert beside.begins_fs(CIRCLE) == [5, 75, 1105]  # 5 + 20 + 50 and 5 + 300 + 2 * 400: at their start or later
 
 
 def figures(*, is_composed: bool = False) -> SettingFigures:

@@ -31,12 +31,12 @@ MOMENTS = [
     ("low", "high", "mending_s", "events", "told", "name"),
     [
         (0, 25, 0, [], "", "whole"),
-        (25, 38, 8 + 8, [], "", "whole"),  # the repair that ends at 40, and the one that ends at 200
-        (38, 100, 2 + 30 + 62, ["a failed at 40 s"], "turned", "less"),
+        (25, 38, 8, [], "", "whole"),  # the repair that ends at 40 and the one that ends at 200 both began at 30
+        (38, 100, 62, ["a failed at 40 s"], "turned", "less"),
         (
             100,
             200,
-            2 + 100,
+            100,
             ["b failed at 100 s", "c failed at 100 s", "b is back at 130 s"],
             "moved; waited",
             "most",
