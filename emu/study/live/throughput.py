@@ -300,9 +300,10 @@ class _Course:
         self.events += moment.events
         self.why = moment.stops
         try:
-            self.share = 0.0 if self.why or moment.waits else self.share_of(moment)
+            self.share = 0.0 if self.why else self.share_of(moment)
         except InputError as error:
             self.share, self.why = 0.0, str(error)
+        self.share *= not moment.waits  # without an NPU for each rank it does not run, also if it sends nothing
         self.told = f"no way: {self.why}" if self.why else moment.told or self.told
         if moment.taken and self.state != DOWN:
             self._end(", ".join(f"rank {self._rank(*lost)} is lost, as {lost[0].state}" for lost in moment.taken))
