@@ -4,6 +4,7 @@ from itertools import takewhile
 
 import pytest
 
+from emu import registry
 from emu.errors import InputError
 from emu.registry import Registry
 from emu.topology import catalogue
@@ -132,6 +133,7 @@ def filed(monkeypatch):
     """A topology that takes its rates as one argument, and gives back what its invariants are asked with."""
     assert TOPOLOGIES.find("ring")  # so that the catalogue is in its own registry
     monkeypatch.setattr(catalogue, "TOPOLOGIES", Registry("topology", "topologies"))
+    monkeypatch.setattr(registry, "_OWN", [])  # what is of the user's own is filed in other processes, too
 
     @topology("mine", source="none", examples=(), invariants=lambda **asked: asked)
     def mine(n: Count = 3, *, rates: Rates, width: Count = 2) -> Topology:
