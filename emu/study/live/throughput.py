@@ -129,9 +129,10 @@ class TimedJob(NamedTuple):
     device: str
     slots: I64 | None = None  # [ranks] the position of each rank in the order in which NPUs are given; None: its number
 
-    def rank_of(self, slot: int) -> int:
-        """Return the rank at a position in the order in which NPUs are given."""
-        return slot if self.slots is None else int(np.flatnonzero(self.slots == slot)[0])
+    def lost_rank(self, fault: Fault, slot: int) -> int:
+        """Return the rank that a fault takes: a fault of a rank names it, others its position in the order of NPUs."""
+        is_named = self.slots is None or fault.part == "rank"
+        return slot if is_named else int(np.flatnonzero(self.slots == slot)[0])
 
 
 def throughput_over_time(
@@ -154,7 +155,7 @@ def throughput_over_time(
     history = MachineHistory(topology, faults, job.ranks, round(recourse.detect_s * TICKS_PER_S))
     rates = _Rates(job.timed, history.whole)
     _check_work(until_s, recourse, faults, rates.whole_s)
-    course = _Course(history, rates.share, recourse, until_s, job.rank_of)
+    course = _Course(history, rates.share, recourse, until_s, job.lost_rank)
     course.go()
     return course.account(topology, faults, job, rates.whole_s)
 
@@ -247,7 +248,7 @@ class _Course:
     share_of: Callable[[MachineMoment], float]
     recourse: Recourse
     until_s: float
-    rank_of: Callable[[int], int]  # the rank at a position in the order in which NPUs are given
+    lost_rank: Callable[[Fault, int], int]  # the rank that a fault takes, as `TimedJob` has it
     state: str = RUNS
     now_s: float = 0.0
     wake_s: float = inf  # when the present state ends by itself
@@ -306,13 +307,9 @@ class _Course:
         self.share *= not moment.waits  # without an NPU for each rank it does not run, also if it sends nothing
         self.told = f"no way: {self.why}" if self.why else moment.told or self.told
         if moment.taken and self.state != DOWN:
-            self._end(", ".join(f"rank {self._rank(*lost)} is lost, as {lost[0].state}" for lost in moment.taken))
+            self._end(", ".join(f"rank {self.lost_rank(*lost)} is lost, as {lost[0].state}" for lost in moment.taken))
         if self.stopped is None:
             self._settle()
-
-    def _rank(self, fault: Fault, slot: int) -> int:
-        """Return the rank that a fault takes; faults of ranks name it, those of NPUs its position among the NPUs."""
-        return slot if fault.part == "rank" else self.rank_of(slot)
 
     def _settle(self) -> None:
         """Set the state that follows from the throughput that the machine gives the job at present.
