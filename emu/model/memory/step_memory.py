@@ -120,10 +120,10 @@ class RankMemory:
         whole = self.plan.shards_only_optimizer and by_tensor
         for travels, sizes in self._sizes.items():
             sharers = self.plan.sharers(travels=travels)
-            owned = owned_by(sizes, sharers) if whole else [sizes] * sharers
+            owned = owned_by(sizes, sharers) if whole else [sizes]  # else all places have as much
             elements = np.array([-(-sum(own) // (1 if whole else sharers)) for own in owned], np.int64)
             counts = np.array([len(own) * by_tensor for own in owned], np.int64)
-            found[travels] = self.stack.precision.kept_bytes * elements + _COUNT * counts
+            found[travels] = np.broadcast_to(self.stack.precision.kept_bytes * elements + _COUNT * counts, sharers)
         return found
 
     def _layers(self) -> Iterable[LayerMemory]:
