@@ -64,6 +64,16 @@ def show_shape(shape: Shape) -> str:
     return f"{dims}:{_ranges(shape.members)}" if isinstance(shape, PartialGrid) else dims
 
 
+def check_grid(where: str, grid: Grid | PartialGrid, n: int) -> None:
+    """Check that a grid, the value of `--dims`, has a number of ranks.
+
+    Raises:
+        InputError: it has another number.
+    """
+    if ranks_of(grid) != n:
+        raise must_be(where, "--dims", f"a grid of the {n} ranks", show_shape(grid))
+
+
 def named_shape(name: str, dims: tuple[int, ...]) -> str:
     """Return an algorithm's name with the grid that it was built for, if any, such as `NAME 8x8`."""
     return f"{name} {show_shape(dims)}" if len(dims) > 1 else name

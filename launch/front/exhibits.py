@@ -16,7 +16,7 @@ from emu.collective.msccl.xml_format import to_xml
 from emu.collective.operation import Operation
 from emu.collective.operation import operation as find_operation
 from emu.collective.schedule import Schedule
-from emu.collective.shape import Grid, ranks_of, show_shape
+from emu.collective.shape import Grid, check_grid, ranks_of, show_shape
 from emu.errors import mendable, must_be
 from emu.files import write_file
 from emu.topology.facts.facts import Summary, summary
@@ -150,8 +150,8 @@ def show_collective(
     """
     grid = grid_of(dims)
     n = ranks if ranks is not None else ranks_of(grid) if grid else _SHOWN_RANKS
-    if grid and ranks_of(grid) != n:
-        raise must_be("show collective", "--dims", f"a grid of the {n} ranks", show_shape(grid))
+    if grid:
+        check_grid("show collective", grid, n)
     found = find_algorithm(operation, algorithm)
     shape = grid or found.fit(n)  # the schedule refuses a grid that does not fit
     built = found.schedule(shape, root)

@@ -1,6 +1,7 @@
 """A command that Ctrl-C or SIGTERM stops prints the report of what was finished, and says how many that is."""
 
 import re
+from itertools import islice
 
 import pytest
 
@@ -26,6 +27,17 @@ def stop_at_second(monkeypatch, module, name: str) -> None:
     monkeypatch.setattr(module, name, stopping)
 
 
+def stop_after_two(monkeypatch, module, name: str) -> None:
+    """Let a function that yields rows be stopped by Ctrl-C after the second."""
+    plain = getattr(module, name)
+
+    def stopping(*given):
+        yield from islice(plain(*given), 2)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, name, stopping)
+
+
 def test_finished_rows_of_a_bench_are_printed(emu, monkeypatch):
     stop_at_second(monkeypatch, measurements, "measure")
     done = emu(*BENCH)
@@ -43,15 +55,7 @@ def test_finished_steps_of_an_estimate_are_printed(emu, monkeypatch):
 
 
 def test_finished_algorithms_of_a_comparison_are_printed(emu, monkeypatch):
-    compare = measurements.compare
-
-    def stopping(*given):
-        rows = compare(*given)
-        yield next(rows)
-        yield next(rows)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(measurements, "compare", stopping)
+    stop_after_two(monkeypatch, measurements, "compare")
     done = emu(*BENCH[:-2], "--algorithm", "all")
     assert done.code == 130
     assert "emu: interrupted: 2 of " in done.err
@@ -78,15 +82,7 @@ def test_json_is_that_of_a_whole_answer_and_a_file_has_the_rows(emu, monkeypatch
 
 
 def test_finished_proofs_are_printed(emu, monkeypatch):
-    proofs_of = proofs.verified
-
-    def stopping(*given):
-        rows = proofs_of(*given)
-        yield next(rows)
-        yield next(rows)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(proofs, "verified", stopping)
+    stop_after_two(monkeypatch, proofs, "verified")
     done = emu("verify", "all_reduce", "--ranks", "2", "--ranks", "4")
     assert done.code == 130
     assert re.search("emu: interrupted: 2 of [0-9]+ were finished and are printed", done.err)

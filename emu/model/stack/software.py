@@ -67,9 +67,7 @@ class Software:
     groups_experts: bool = False  # one grouped kernel multiplies the rows of all experts; in FP8 it has none
     casts_dispatch: bool = False  # rows may travel to experts in a dtype of their own
     routes_whole_sequences: bool = False  # where no token travels a router sees whole sequences, not the rank's tokens alone
-    cuts_latents: bool = (
-        False  # sequence parallelism cuts the tokens of narrow products of latent attention, and gathers latents
-    )
+    cuts_latents: bool = False  # narrow products of latent attention have a rank's own tokens, and latents are gathered
     gathers_cast: bool = False  # weights that are sharded are cast to the dtype of activations before they are gathered
 
     adds_gradients: bool = False  # gradients are added to a buffer that always lives, and are reduced from there

@@ -304,7 +304,8 @@ class _Course:
             self.share = 0.0 if self.why else self.share_of(moment)
         except InputError as error:
             self.share, self.why = 0.0, str(error)
-        self.share *= not moment.waits  # without an NPU for each rank it does not run, also if it sends nothing
+        if moment.waits:  # without an NPU for each rank it does not run, also if it sends nothing
+            self.share = 0.0
         self.told = f"no way: {self.why}" if self.why else moment.told or self.told
         if moment.taken and self.state != DOWN:
             self._end(", ".join(f"rank {self.lost_rank(*lost)} is lost, as {lost[0].state}" for lost in moment.taken))

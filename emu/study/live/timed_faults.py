@@ -22,6 +22,7 @@ from emu.topology.fault_injection.machine_state import MachineState, why_stopped
 from emu.trace.replay.replay import TraceLayout
 from emu.trace.replay.replay_graph import ReplayGraph
 from emu.trace.report.report import step_ends
+from emu.trace.report.spans import Spans, covered
 from emu.trace.trace import Trace
 from emu.units import MAX_TICKS, format_time, seconds
 
@@ -181,8 +182,6 @@ def _step(moments: Sequence[MachineMoment], number: int, low: int, high: int) ->
 
 def _mending_fs(moments: Sequence[MachineMoment], low: int, high: int) -> int:
     """Return the ticks of a step in which repairs were under way; where several are, they count once."""
-    ticks, until = 0, low
-    for begin, end in sorted((moment.time_fs - moment.mended_fs, moment.time_fs) for moment in moments if moment.mended_fs):
-        ticks += max(0, min(end, high) - max(begin, until))
-        until = max(until, min(end, high))
-    return ticks
+    end = np.array([moment.time_fs for moment in moments], np.int64)
+    begin = end - np.array([moment.mended_fs for moment in moments], np.int64)
+    return covered(Spans(begin, end).within(low, high)).ticks

@@ -11,7 +11,7 @@ from emu.collective.algorithm import algorithm, compact_schedule
 from emu.collective.chooser_names import SYNTHESIZED, chooser_needs
 from emu.collective.operation import REDUCING, Operation, operation
 from emu.collective.schedule import RowsError, Schedule
-from emu.collective.shape import Grid, PartialGrid, Shape, ranks_of, show_shape
+from emu.collective.shape import Grid, PartialGrid, Shape, check_grid
 from emu.dtypes import REDUCE_OPERATIONS, check_reduces, item_bytes, reductions_of
 from emu.errors import InputError, must_be
 from emu.fabric.packet_fabric import ADDING_ASSUMED, FLUID_ASSUMED, FLUID_ENGINE, EngineChoice
@@ -169,8 +169,8 @@ def place_bench(topology: Topology, request: BenchRequest) -> PlacedBench:
     """
     item, request = item_bytes(request.dtype), replace(request, engine=request.engine.on(topology))
     op = operation(request.operation, len(npu_order(topology)) if request.ranks is None else request.ranks, request.root)
-    if request.dims and ranks_of(request.dims) != op.n_ranks:
-        raise must_be("bench", "--dims", f"a grid of the {op.n_ranks} ranks", show_shape(request.dims))
+    if request.dims:
+        check_grid("bench", request.dims, op.n_ranks)
     site = _site(topology, request, op.n_ranks)
     if request.algorithm not in choosers():
         _check_fits(request, op.n_ranks, site)

@@ -155,11 +155,10 @@ def check_fault(options: Mapping[str, Any], *single: str) -> None:
     Raises:
         InputError: one of them was given.
     """
-    for name in single if _reports_every_step(options) else ():
-        if options[name]:
-            raise InputError(
-                f"--{name}: shows a single step, and --fault and --checkpoint report every step of a job; leave --{name} out"
-            )
+    given = [name for name in single if options[name]]
+    if given and _reports_every_step(options):
+        what = "shows a single step, and --fault and --checkpoint report every step of a job"
+        raise InputError(f"--{given[0]}: {what}; leave --{given[0]} out")
 
 
 def check_job_picture(options: Mapping[str, Any]) -> None:
